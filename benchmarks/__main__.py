@@ -26,11 +26,15 @@ USUAL = BENCHMARKS[:3]
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder for the tables")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results", help="folder for the tables"
+    )
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(BENCHMARKS))
     if unknown:

@@ -50,12 +50,16 @@ def shortest(work: Callable[[], object], repeats: int = 7) -> float:
     return min(elapsed(work) for _ in range(repeats))
 
 
-def measures(stats: ico.Statistics, method: str, rules: str, n_starts: int, n_updates: int) -> dict[str, float]:
+def measures(
+    stats: ico.Statistics, method: str, rules: str, n_starts: int, n_updates: int
+) -> dict[str, float]:
     """Time one method, and compare its objectives with those of NumPy."""
 
     def starts(n_iter: int, number: int = n_starts, engine: str = "jax") -> ico.Multistart:
         options: dict[str, Any] = {"rules": rules, "engine": engine, "random_state": 0}
-        return ico.multistart(stats, method, N_COMPONENTS, n_starts=number, n_iter=n_iter, **options)
+        return ico.multistart(
+            stats, method, N_COMPONENTS, n_starts=number, n_iter=n_iter, **options
+        )
 
     first = elapsed(lambda: starts(n_updates))
     short = shortest(lambda: starts(n_updates))

@@ -82,5 +82,7 @@ def nndsvd(data: np.ndarray, n_components: int) -> np.ndarray:
         lengths = [np.linalg.norm(a) * np.linalg.norm(b) for a, b in sides]
         larger = int(np.argmax(lengths))
         positive = sides[larger][0]
-        W[:, component] = np.sqrt(singular[component] * lengths[larger]) * positive / np.linalg.norm(positive)
+        W[:, component] = (
+            np.sqrt(singular[component] * lengths[larger]) * positive / np.linalg.norm(positive)
+        )
     return W

@@ -49,7 +49,13 @@ def run(quick: bool) -> list[Row]:
             times = [point["seconds"] for point in path if point["error"] <= NEAR * best]
             first = min(times) if times else "never"
             rows.append(
-                show({**path[-1], "error / best": path[-1]["error"] / best, f"seconds to {NEAR} × best": first})
+                show(
+                    {
+                        **path[-1],
+                        "error / best": path[-1]["error"] / best,
+                        f"seconds to {NEAR} × best": first,
+                    }
+                )
             )
     return rows
 
@@ -72,11 +78,21 @@ def sklearn_points(maps: np.ndarray, solver: str, quick: bool) -> Iterator[Row]:
             # It warns at the end of every stretch that it has not converged.
             warnings.simplefilter("ignore")
             W, H, _ = non_negative_factorization(
-                maps, n_components=N_COMPONENTS, solver=solver, tol=0, max_iter=mark - n_iterations, **factors
+                maps,
+                n_components=N_COMPONENTS,
+                solver=solver,
+                tol=0,
+                max_iter=mark - n_iterations,
+                **factors,
             )
         total += time.perf_counter() - begin
         n_iterations = mark
-        row = {"problem": "NMF", "solver": f"scikit-learn ({solver})", "iterations": mark, "seconds": total}
+        row = {
+            "problem": "NMF",
+            "solver": f"scikit-learn ({solver})",
+            "iterations": mark,
+            "seconds": total,
+        }
         yield {**row, "error": error_of(maps, W, H)}
         # The next stretch writes into these.
         factors = {"init": "custom", "W": W.copy(), "H": H.copy()}
@@ -85,7 +101,12 @@ def sklearn_points(maps: np.ndarray, solver: str, quick: bool) -> Iterator[Row]:
 def opnmf_points(maps: np.ndarray, quick: bool) -> Iterator[Row]:
     """Run opNMF."""
     for state in opnmf(maps, N_COMPONENTS, 20 if quick else OPNMF_UPDATES, every=OPNMF_EVERY):
-        row = {"problem": "projective", "solver": "opNMF", "iterations": state.n_updates, "seconds": state.seconds}
+        row = {
+            "problem": "projective",
+            "solver": "opNMF",
+            "iterations": state.n_updates,
+            "seconds": state.seconds,
+        }
         yield {**row, "error": error_of(maps, maps @ state.W, state.W.T)}
 
 
@@ -99,7 +120,9 @@ def icofactor_points(maps: np.ndarray, faces: ico.Sites, n_fits: int) -> Iterato
         ("projective", "LE-PPNMF", {}),
     ]
     for problem, method, options in fits:
-        model = ico.CorticalFactorization(N_COMPONENTS, method=method, mesh=faces, random_state=0, **options)
+        model = ico.CorticalFactorization(
+            N_COMPONENTS, method=method, mesh=faces, random_state=0, **options
+        )
         value = seconds(partial(model.fit, maps), n_fits)
         label = f"icofactor, {method}" + (", one start" if options else "")
         row = {"problem": problem, "solver": label, "iterations": model.n_iter_, "seconds": value}

@@ -66,13 +66,19 @@ def run(quick: bool) -> list[Row]:
         for n_components in RANKS[:1] if quick else RANKS:
             for name, solver in SOLVERS.items():
                 measured = agreement([X[people] for people in parts], sites, solver, n_components)
-                by_chance = agreement([null[people] for people in parts], sites, solver, n_components)
+                by_chance = agreement(
+                    [null[people] for people in parts], sites, solver, n_components
+                )
                 measured |= {f"{measure}, null": value for measure, value in by_chance.items()}
                 agreements.setdefault((name, n_components), []).append(measured)
     rows = []
     for (name, n_components), splits in agreements.items():
-        medians = {measure: float(np.median([split[measure] for split in splits])) for measure in splits[0]}
-        rows.append(show({"method": name, "components": n_components, "splits": len(splits), **medians}))
+        medians = {
+            measure: float(np.median([split[measure] for split in splits])) for measure in splits[0]
+        }
+        rows.append(
+            show({"method": name, "components": n_components, "splits": len(splits), **medians})
+        )
     return rows
 
 
@@ -96,7 +102,9 @@ def turned(X: np.ndarray, sites: ico.Sites, seed: int) -> np.ndarray:
     return np.maximum(result, 0)
 
 
-def agreement(groups: list[np.ndarray], sites: ico.Sites, solver: Solver, n_components: int) -> dict[str, float]:
+def agreement(
+    groups: list[np.ndarray], sites: ico.Sites, solver: Solver, n_components: int
+) -> dict[str, float]:
     """Fit the first two groups, and compare the fits."""
     with warnings.catch_warnings():
         # What has not converged shows in the numbers.
@@ -111,7 +119,9 @@ def agreement(groups: list[np.ndarray], sites: ico.Sites, solver: Solver, n_comp
     labels_b = np.abs(second.maps).argmax(axis=0)
     return {
         "loadings": paired_correlation(a, b, first.signed),
-        "loadings, no mean": paired_correlation(without_mean(a, third), without_mean(b, third), first.signed),
+        "loadings, no mean": paired_correlation(
+            without_mean(a, third), without_mean(b, third), first.signed
+        ),
         "maps": paired_correlation(first.maps.T, second.maps.T, first.signed),
         "adjusted Rand index": float(adjusted_rand_score(labels_a, labels_b)),
     }
@@ -136,7 +146,9 @@ def ours(**options: Any) -> Solver:
     """Return a solver of icofactor."""
 
     def fit(X: np.ndarray, sites: ico.Sites, n_components: int) -> Fit:
-        model = ico.CorticalFactorization(n_components, mesh=sites, random_state=0, **options).fit(X)
+        model = ico.CorticalFactorization(n_components, mesh=sites, random_state=0, **options).fit(
+            X
+        )
         return Fit(model.components_, model.transform)
 
     return fit

@@ -38,18 +38,34 @@ PRODUCT_OPERATIONS = 2 * 1500**3
 
 def run(quick: bool) -> list[Row]:
     """Measure everything but the large store."""
-    rows = [*product_rows(), *fit_rows(quick), *update_rows(quick), *selection_rows(quick), *process_rows(quick)]
+    rows = [
+        *product_rows(),
+        *fit_rows(quick),
+        *update_rows(quick),
+        *selection_rows(quick),
+        *process_rows(quick),
+    ]
     return list(rows)
 
 
 def timing_row(label: str, value: float, limit: float | str = "") -> Row:
     """Return a time, its ratio to a matrix product now, and the limit that it must keep."""
-    return show({"what": label, "value": value, "unit": "s", "products": value / product_seconds(), "limit": limit})
+    return show(
+        {
+            "what": label,
+            "value": value,
+            "unit": "s",
+            "products": value / product_seconds(),
+            "limit": limit,
+        }
+    )
 
 
 def product_rows() -> Iterator[Row]:
     """Measure the machine."""
-    yield show({"what": "dgemm", "value": PRODUCT_OPERATIONS / product_seconds() / 1e9, "unit": "GFLOP/s"})
+    yield show(
+        {"what": "dgemm", "value": PRODUCT_OPERATIONS / product_seconds() / 1e9, "unit": "GFLOP/s"}
+    )
 
 
 def fit_rows(quick: bool) -> Iterator[Row]:
@@ -62,7 +78,10 @@ def fit_rows(quick: bool) -> Iterator[Row]:
     yield timing_row(f"default fit, {n_people} people, both hemispheres of {mesh}", default, 0.36)
     maps, faces = left_faces(n_people, mesh)
     descent = seconds(
-        lambda: ico.CorticalFactorization(10, method="CD-PNNMF", mesh=faces, random_state=0).fit(maps), repeats=9
+        lambda: ico.CorticalFactorization(10, method="CD-PNNMF", mesh=faces, random_state=0).fit(
+            maps
+        ),
+        repeats=9,
     )
     yield timing_row(f"CD-PNNMF, {faces.n:,} faces × {n_people} people", descent, 0.2)
 
@@ -75,14 +94,25 @@ def update_rows(quick: bool) -> Iterator[Row]:
     stats = ico.Statistics.from_data(maps.T, ico.Design(sites, "smooth", 0))
 
     def updates() -> None:
-        ico.multistart(stats, "PNNMF", 10, n_starts=n_starts, n_iter=1000, rules="paper", engine="cpu", random_state=0)
+        ico.multistart(
+            stats,
+            "PNNMF",
+            10,
+            n_starts=n_starts,
+            n_iter=1000,
+            rules="paper",
+            engine="cpu",
+            random_state=0,
+        )
 
     value = seconds(updates, repeats=3)
     row = timing_row(f"{n_starts * 1000:,} updates of PNNMF, paper's rules, compiled", value)
     yield row
     operations = n_starts * 1000 * update_operations(20, 10, 100)
     fraction = operations / (row["products"] * PRODUCT_OPERATIONS)
-    yield show({"what": "the same as a fraction of dgemm", "value": fraction, "limit": "at least 0.35"})
+    yield show(
+        {"what": "the same as a fraction of dgemm", "value": fraction, "limit": "at least 0.35"}
+    )
 
 
 def update_operations(n_columns: int, n_components: int, n_subjects: int) -> int:
@@ -126,7 +156,9 @@ def process_rows(quick: bool) -> Iterator[Row]:
 
 def run_python(*arguments: str) -> str:
     """Run Python in a process of its own; return what it prints."""
-    return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, *arguments], check=True, capture_output=True, text=True
+    ).stdout
 
 
 # The large store
@@ -188,12 +220,18 @@ def store_rows(folder: Path, n_subjects: int) -> Iterator[Row]:
 def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speeds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.speeds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--store", type=Path, help="folder of the large store")
-    parser.add_argument("--subjects", type=int, default=STORE_SUBJECTS, help="people in the large store")
+    parser.add_argument(
+        "--subjects", type=int, default=STORE_SUBJECTS, help="people in the large store"
+    )
     parser.add_argument("--save", type=Path, help="table to write")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that everything runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes: to see that everything runs"
+    )
     parser.add_argument("--fit-store", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fit_store:

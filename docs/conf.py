@@ -31,7 +31,14 @@ extensions = [
     "command_pages",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_ext", "examples", "tutorials/*.ipynb", "tutorials/*.py", "tutorials/*.zip"]
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "examples",
+    "tutorials/*.ipynb",
+    "tutorials/*.py",
+    "tutorials/*.zip",
+]
 nitpicky = True
 # what the pages of this site inherit from, and cannot link to without a network
 nitpick_ignore_regex = [

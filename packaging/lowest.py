@@ -12,7 +12,9 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 EXTRAS = ("jax", "dask", "remote")
 # Libraries of the extra `test` that results are compared with. Its tools, such as pytest, need not be old.
 COMPARED = ("statsmodels", "zarr")
@@ -24,7 +26,9 @@ def lowest_versions() -> dict[str, str]:
     requirements = list(PROJECT["dependencies"])
     for extra in EXTRAS:
         requirements += extras[extra]
-    requirements += [requirement for requirement in extras["test"] if requirement.startswith(COMPARED)]
+    requirements += [
+        requirement for requirement in extras["test"] if requirement.startswith(COMPARED)
+    ]
     return dict(name_and_version(requirement) for requirement in requirements)
 
 

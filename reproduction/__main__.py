@@ -26,7 +26,9 @@ from reproduction.study import Study
 EXPERIMENTS = ("timing", "convergence", "sparsity", "maps", "ablation")
 
 
-def reproduce(out: Path, cohorts: list[Path], sizes: Sizes, experiments: list[str], seed: int = 0) -> None:
+def reproduce(
+    out: Path, cohorts: list[Path], sizes: Sizes, experiments: list[str], seed: int = 0
+) -> None:
     """Run experiments, judge the claims and write the page."""
     datasets = stored_datasets(cohorts) if cohorts else simulated_datasets(sizes, seed)
     study = Study(out, datasets, sizes, seed)
@@ -42,12 +44,26 @@ def reproduce(out: Path, cohorts: list[Path], sizes: Sizes, experiments: list[st
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m reproduction", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m reproduction",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder for the page, tables and figures")
-    parser.add_argument("--cohort", type=Path, nargs="+", default=[], help="cohorts to use instead of simulated ones")
-    parser.add_argument("--quick", action="store_true", help="small sizes: to see that everything runs")
-    parser.add_argument("--only", default=",".join(EXPERIMENTS), help="experiments to run (default: %(default)s)")
+    parser.add_argument(
+        "out", metavar="OUT", type=Path, help="folder for the page, tables and figures"
+    )
+    parser.add_argument(
+        "--cohort",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="cohorts to use instead of simulated ones",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: to see that everything runs"
+    )
+    parser.add_argument(
+        "--only", default=",".join(EXPERIMENTS), help="experiments to run (default: %(default)s)"
+    )
     parser.add_argument("--random-seed", type=int, default=0)
     options = parser.parse_args()
     experiments = options.only.split(",")

@@ -10,7 +10,14 @@ from scipy.stats import spearmanr
 
 import icofactor as ico
 from reproduction.data import Maps
-from reproduction.settings import COVERING_SIGMA, DEFAULT, FACES_PER_REFINEMENT, LITERAL, PAPER_SIGMA, Setting
+from reproduction.settings import (
+    COVERING_SIGMA,
+    DEFAULT,
+    FACES_PER_REFINEMENT,
+    LITERAL,
+    PAPER_SIGMA,
+    Setting,
+)
 from reproduction.study import Frame, Study, hoyer, overlap
 
 CHOICES = (

@@ -88,12 +88,18 @@ def extrapolated_pairs(rows: Frame) -> Frame:
 
 def judge_speed(table: Frame) -> Iterator[Verdict]:
     """Compare the speed-up with the range of the paper, for each way to program it."""
-    claim = "Twenty columns make an update 2.4 × 10³ to 6.25 × 10⁵ times faster than full resolution."
+    claim = (
+        "Twenty columns make an update 2.4 × 10³ to 6.25 × 10⁵ times faster than full resolution."
+    )
     for setting, ratios in speed_ups(table).items():
         inside = ratios.between(PAPER_RANGE[0] / 2, PAPER_RANGE[1] * 2)
-        measured = f"{ratios.min():.2g} ({ratios.idxmin()}) to {ratios.max():.2g} ({ratios.idxmax()})"
+        measured = (
+            f"{ratios.min():.2g} ({ratios.idxmin()}) to {ratios.max():.2g} ({ratios.idxmax()})"
+        )
         measured += f"; {inside.sum()} of {len(ratios)} methods within twice the range"
-        yield Verdict(claim, "3.2, figure 3", setting, measured, verdict_of(inside.sum(), len(ratios)))
+        yield Verdict(
+            claim, "3.2, figure 3", setting, measured, verdict_of(inside.sum(), len(ratios))
+        )
 
 
 def judge_projective_gain(table: Frame) -> Iterator[Verdict]:
@@ -117,7 +123,9 @@ def speed_ups(table: Frame) -> dict[str, Frame]:
     return {
         "as the formulas read, plain NumPy": MILLION * as_read / seconds["formula"],
         "M never formed, plain NumPy": MILLION * seconds["without M"] / seconds["formula"],
-        "M never formed, coarse updates compiled": MILLION * seconds["without M"] / seconds["compiled"],
+        "M never formed, coarse updates compiled": MILLION
+        * seconds["without M"]
+        / seconds["compiled"],
     }
 
 
@@ -143,7 +151,9 @@ def judge_faster(table: Frame) -> Iterator[Verdict]:
         fast = (reached <= FAST * extrapolated.updates).sum()
         measured = f"{fast} of {len(extrapolated)} reach the last error of the plain method in half its updates "
         measured += f"(median update {reached.median():.0f}; {reached.isna().sum()} never do)"
-        yield Verdict(claim, "3.2, figure 4", setting, measured, verdict_of(fast, len(extrapolated)))
+        yield Verdict(
+            claim, "3.2, figure 4", setting, measured, verdict_of(fast, len(extrapolated))
+        )
 
 
 def judge_lower(table: Frame) -> Iterator[Verdict]:
@@ -182,8 +192,12 @@ def judge_starts(table: Frame) -> Iterator[Verdict]:
     for setting, rows in settings_of(table):
         gains = rows.gain_of_many[np.isfinite(rows.gain_of_many)]
         good = (gains > GAIN).sum()
-        measured = f"the best start ends lower than the median one by {gains.median():.2%} (median) to "
-        measured += f"{gains.max():.2%} of the descent; by more than {GAIN:.0%} in {good} of {len(gains)}"
+        measured = (
+            f"the best start ends lower than the median one by {gains.median():.2%} (median) to "
+        )
+        measured += (
+            f"{gains.max():.2%} of the descent; by more than {GAIN:.0%} in {good} of {len(gains)}"
+        )
         yield Verdict(claim, "3.2", setting, measured, verdict_of(good, len(gains)))
 
 
@@ -218,7 +232,9 @@ def judge_balance(table: Frame) -> Iterator[Verdict]:
     for setting, rows in settings_of(table.assign(ratio=table.l1_B / table.l1_C)):
         ratios = scheme_medians(rows).ratio.drop("PPNMF")
         good = ratios.between(0.1, 10).sum()
-        measured = "‖B‖₁/‖C‖₁, median: " + ", ".join(f"{scheme} {ratio:.3g}" for scheme, ratio in ratios.items())
+        measured = "‖B‖₁/‖C‖₁, median: " + ", ".join(
+            f"{scheme} {ratio:.3g}" for scheme, ratio in ratios.items()
+        )
         yield Verdict(claim, "3.3, figure 5", setting, measured, verdict_of(good, len(ratios)))
 
 
@@ -230,7 +246,8 @@ def judge_dictionary_sparsity(table: Frame) -> Iterator[Verdict]:
         by_l1 = medians.l1_B.idxmin() == "DL"
         by_hoyer = medians.hoyer_B.idxmax() == "DL"
         measured = "; ".join(
-            f"{scheme}: ‖B‖₁ {row.l1_B:.3g}, Hoyer {row.hoyer_B:.2g}" for scheme, row in medians.iterrows()
+            f"{scheme}: ‖B‖₁ {row.l1_B:.3g}, Hoyer {row.hoyer_B:.2g}"
+            for scheme, row in medians.iterrows()
         )
         yield Verdict(claim, "3.3, figure 5", setting, measured, verdict_of(by_l1 + by_hoyer, 2))
 
@@ -249,7 +266,9 @@ def judge_focus(table: Frame) -> Iterator[Verdict]:
         beyond_chance = row.depth_and_deviation > row.random_high
         more_than_level = abs(row.depth_and_deviation) >= abs(row.depth_and_median)
         good = int(beyond_chance) + int(beyond_chance and more_than_level)
-        yield Verdict(claim, "3.3, figure 6", SETTING_NAMES[row.setting], measured, verdict_of(good, 2))
+        yield Verdict(
+            claim, "3.3, figure 6", SETTING_NAMES[row.setting], measured, verdict_of(good, 2)
+        )
 
 
 def judge_overlap(table: Frame) -> Iterator[Verdict]:

@@ -46,7 +46,9 @@ def run(study: Study) -> None:
         for setting in SETTINGS:
             runs = all_runs(dataset, setting, study)
             rows += setting_rows(dataset, setting, runs)
-            study.save_figure(f"2_convergence_{setting.key}_{dataset.number}", draw(runs, dataset, setting))
+            study.save_figure(
+                f"2_convergence_{setting.key}_{dataset.number}", draw(runs, dataset, setting)
+            )
     study.write_table("convergence", rows)
 
 
@@ -65,7 +67,12 @@ def method_runs(stats: ico.Statistics, setting: Setting, method: str, study: Stu
         # Runs of one number start alike for all methods of a scheme, so that their errors can be compared.
         seeds = np.random.SeedSequence([study.seed, seed])
         solution = ico.solve(
-            stats, method, sizes.n_components, n_iter=sizes.updates, rules=setting.rules, random_state=seeds
+            stats,
+            method,
+            sizes.n_components,
+            n_iter=sizes.updates,
+            rules=setting.rules,
+            random_state=seeds,
         )
         followed.append(solution)
     best = ico.multistart(
@@ -90,7 +97,9 @@ def setting_rows(dataset: Dataset, setting: Setting, runs: dict[str, Runs]) -> l
     rows = []
     for scheme in SCHEMES:
         methods = [method for method in runs if method.split("-")[-1] == scheme]
-        plateau = np.median(runs[scheme].objectives[:, min(PLATEAU_UPDATES, runs[scheme].errors.shape[1] - 1)])
+        plateau = np.median(
+            runs[scheme].objectives[:, min(PLATEAU_UPDATES, runs[scheme].errors.shape[1] - 1)]
+        )
         # The objective of B = 0, above which no start stays; DL minimizes half of the error.
         plateau = min(plateau, energy.sum() * (0.5 if scheme == "DL" else 1.0))
         lowest = min(runs[method].objectives[:, -1].min() for method in methods)

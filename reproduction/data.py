@@ -82,7 +82,9 @@ def simulated_datasets(sizes: Sizes, seed: int) -> list[Dataset]:
 @lru_cache(maxsize=2)
 def simulated_maps(sizes: Sizes, modality: str, side: Any, seed: int) -> Maps:
     """Simulate one dataset."""
-    cohort = ico.simulate_cohort(sizes.subjects, sizes.n_components, modality, side, seed, mesh=sizes.mesh)
+    cohort = ico.simulate_cohort(
+        sizes.subjects, sizes.n_components, modality, side, seed, mesh=sizes.mesh
+    )
     return hemisphere_maps(cohort, side)
 
 
@@ -96,14 +98,18 @@ def stored_datasets(paths: Sequence[Path]) -> list[Dataset]:
             name = f"{MODALITY_NAMES.get(cohort.modality, cohort.modality)} ({path.stem}), {side}"
             load = lru_cache(maxsize=1)(partial(hemisphere_maps, cohort, side))
             simulated = bool(cohort.provenance.get("simulated"))
-            datasets.append(Dataset(len(datasets) + 1, name, cohort.modality, side, simulated, load))
+            datasets.append(
+                Dataset(len(datasets) + 1, name, cohort.modality, side, simulated, load)
+            )
     return datasets
 
 
 def hemisphere_maps(cohort: Any, side: str) -> Maps:
     """Return one hemisphere of a cohort on the vertices and on the faces of its mesh."""
     if cohort.sites.name is None or cohort.sites.on != "vertices":
-        raise SystemExit(f"The reproduction needs maps on the vertices of a mesh known by name, not {cohort.sites!r}")
+        raise SystemExit(
+            f"The reproduction needs maps on the vertices of a mesh known by name, not {cohort.sites!r}"
+        )
     in_side = np.ones(cohort.sites.n, dtype=bool)
     if cohort.hemisphere == "both":
         in_side = cohort.sites.hemisphere == (1 if side == "right" else 0)

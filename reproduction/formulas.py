@@ -41,7 +41,9 @@ class Program:
     products : "as read", "ordered" or "without M"
     """
 
-    def __init__(self, method: str, K: Any, L: np.ndarray, B: np.ndarray, C: np.ndarray, products: str) -> None:
+    def __init__(
+        self, method: str, K: Any, L: np.ndarray, B: np.ndarray, C: np.ndarray, products: str
+    ) -> None:
         self.extrapolation, _, self.scheme = method.rpartition("-")
         self.K = K
         self.L = L
@@ -73,7 +75,9 @@ class Program:
         """Extrapolate by eq. 10 (E-) or eq. 11 (LE-)."""
         weight = (self.tau - 1) / (self.tau + 1)
         if self.extrapolation == "LE":
-            growth = np.where(self.plain_B > 0, plain_B / np.where(self.plain_B > 0, self.plain_B, 1.0), 1.0)
+            growth = np.where(
+                self.plain_B > 0, plain_B / np.where(self.plain_B > 0, self.plain_B, 1.0), 1.0
+            )
             return plain_B * np.clip(growth**weight, 0.1, 10.0)
         B = plain_B + weight * (plain_B - self.plain_B)
         return B if self.scheme == "DL" else np.maximum(B, 0)
@@ -82,7 +86,9 @@ class Program:
         B, C, K, L = self.B, self.C, self.K, self.L
         if self.scheme == "DL":
             # eq. 2
-            return soft_threshold(B - self.step * (K @ B @ C @ C.T - L.T @ C.T), self.penalty * self.step)
+            return soft_threshold(
+                B - self.step * (K @ B @ C @ C.T - L.T @ C.T), self.penalty * self.step
+            )
         if self.scheme == "PPNMF":
             return self._projective_B()
         # eq. 4, and eq. 6, where the penalty is that of absolute values
@@ -93,7 +99,9 @@ class Program:
         B, C, K, L = self.B, self.C, self.K, self.L
         if self.scheme == "DL":
             # eq. 3
-            return soft_threshold(C - self.step * (B.T @ (K @ B) @ C - B.T @ L.T), self.penalty * self.step)
+            return soft_threshold(
+                C - self.step * (B.T @ (K @ B) @ C - B.T @ L.T), self.penalty * self.step
+            )
         # eq. 5 and eq. 7
         shrinkage = self.penalty * C if self.scheme == "PNNMF" else self.penalty
         return divide(C * np.maximum(B.T @ L.T - shrinkage, 0), B.T @ (K @ B) @ C)

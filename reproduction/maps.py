@@ -29,7 +29,14 @@ def run(study: Study) -> None:
     for setting in (LITERAL, DEFAULT):
         model = fit(maps, setting, study)
         draw(model, maps, setting, study)
-        rows.append({"setting": setting.key, **measures(model, maps, study), "random_low": low, "random_high": high})
+        rows.append(
+            {
+                "setting": setting.key,
+                **measures(model, maps, study),
+                "random_low": low,
+                "random_high": high,
+            }
+        )
     study.write_table("maps", rows)
 
 
@@ -111,4 +118,6 @@ def draw(model: ico.CorticalFactorization, maps: Maps, setting: Setting, study: 
     median = np.median(maps.on_faces, axis=1)
     data.components_ = np.stack([median, maps.on_faces.std(axis=1), model.depth_])
     names = ("median", "standard deviation", "times divided")
-    study.save_figure(f"4_maps_{setting.key}_data", ico.plot_components(data, scale="each", names=names))
+    study.save_figure(
+        f"4_maps_{setting.key}_data", ico.plot_components(data, scale="each", names=names)
+    )

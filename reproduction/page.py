@@ -20,14 +20,21 @@ td, th { text-align: left; vertical-align: top; } img { max-width: 100%; } div {
 
 def write_page(study: Study) -> None:
     """Write reproduction.html from the tables and figures in the folder of the study."""
-    parts = ["<h1>The paper's experiments, repeated</h1>", *(f"<p>{html.escape(note)}</p>" for note in notes(study))]
+    parts = [
+        "<h1>The paper's experiments, repeated</h1>",
+        *(f"<p>{html.escape(note)}</p>" for note in notes(study)),
+    ]
     parts.append("<h2>Claims</h2>" + table_html(study, "claims"))
     for path in sorted((study.folder / "figures").glob("*.png")):
         picture = base64.b64encode(path.read_bytes()).decode()
-        parts.append(f'<h2>{path.stem}</h2><img alt="{path.stem}" src="data:image/png;base64,{picture}">')
+        parts.append(
+            f'<h2>{path.stem}</h2><img alt="{path.stem}" src="data:image/png;base64,{picture}">'
+        )
     # Tables are long: they open on a click.
     for name in TABLES:
-        parts.append(f"<details><summary>Table: {name}.tsv</summary>{table_html(study, name)}</details>")
+        parts.append(
+            f"<details><summary>Table: {name}.tsv</summary>{table_html(study, name)}</details>"
+        )
     head = f'<head><meta charset="utf-8"><title>The paper, repeated</title><style>{STYLE}</style></head>'
     text = f'<!DOCTYPE html>\n<html lang="en">{head}<body>{"".join(parts)}</body></html>\n'
     (study.folder / "reproduction.html").write_text(text, encoding="utf-8")
@@ -55,6 +62,10 @@ def notes(study: Study) -> list[str]:
             "more than real thickness does."
         )
     if study.sizes != FULL:
-        lines.append("These are small sizes. They show that everything runs; they do not judge the paper.")
-    lines.append(f"icofactor {ico.__version__}, Python {platform.python_version()}, {platform.machine()}.")
+        lines.append(
+            "These are small sizes. They show that everything runs; they do not judge the paper."
+        )
+    lines.append(
+        f"icofactor {ico.__version__}, Python {platform.python_version()}, {platform.machine()}."
+    )
     return lines

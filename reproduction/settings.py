@@ -41,11 +41,23 @@ class Setting:
 
     def refinement(self, steps: int) -> ico.Refinement:
         """Return the schedule of the paper with this number of steps."""
-        return ico.Refinement(steps, FACES_PER_REFINEMENT, UPDATES_PER_REFINEMENT, self.indicator, self.carry)
+        return ico.Refinement(
+            steps, FACES_PER_REFINEMENT, UPDATES_PER_REFINEMENT, self.indicator, self.carry
+        )
 
 
-LITERAL = Setting("literal", "literal (σ = 0.015)", "exponential", PAPER_SIGMA, "paper", "projected", "quarter")
-COVERING = Setting("covering", "covering (σ = 0.0692)", "exponential", COVERING_SIGMA, "paper", "projected", "quarter")
+LITERAL = Setting(
+    "literal", "literal (σ = 0.015)", "exponential", PAPER_SIGMA, "paper", "projected", "quarter"
+)
+COVERING = Setting(
+    "covering",
+    "covering (σ = 0.0692)",
+    "exponential",
+    COVERING_SIGMA,
+    "paper",
+    "projected",
+    "quarter",
+)
 DEFAULT = Setting("default", "icofactor's defaults")
 # What the paper says; the same with columns that cover the cortex; what a user of icofactor gets.
 SETTINGS = (LITERAL, COVERING, DEFAULT)

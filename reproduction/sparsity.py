@@ -34,7 +34,12 @@ def dataset_rows(dataset: Dataset, setting: Setting, study: Study) -> list[dict]
     stats = ico.Statistics.from_data(maps.X, design)
     rows = []
     for method in ico.PAPER_METHODS:
-        row = {"number": dataset.number, "dataset": dataset.name, "setting": setting.key, "method": method}
+        row = {
+            "number": dataset.number,
+            "dataset": dataset.name,
+            "setting": setting.key,
+            "method": method,
+        }
         # A row without numbers says that the method diverged.
         try:
             row |= measures(source, design, stats, setting, method, study)
@@ -47,7 +52,12 @@ def dataset_rows(dataset: Dataset, setting: Setting, study: Study) -> list[dict]
 
 
 def measures(
-    source: ico.Data, design: ico.Design, stats: ico.Statistics, setting: Setting, method: str, study: Study
+    source: ico.Data,
+    design: ico.Design,
+    stats: ico.Statistics,
+    setting: Setting,
+    method: str,
+    study: Study,
 ) -> dict:
     """Fit and refine one method, and measure its factors."""
     sizes = study.sizes
@@ -83,7 +93,14 @@ def draw(table: Frame, setting: Setting) -> Figure:
     for axes, column, title in zip(panels, ("l1_B", "l1_C"), ("‖B‖₁", "‖C‖₁"), strict=True):
         for method, rows in table.groupby("method", sort=False):
             extrapolation, _, scheme = method.rpartition("-")
-            axes.plot(rows.number, rows[column], MARKERS[extrapolation], color=COLOURS[scheme], label=method, alpha=0.7)
+            axes.plot(
+                rows.number,
+                rows[column],
+                MARKERS[extrapolation],
+                color=COLOURS[scheme],
+                label=method,
+                alpha=0.7,
+            )
         axes.set(yscale="log", title=title, xlabel="dataset", xticks=sorted(set(table.number)))
     panels[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(setting.name, fontsize=10)

@@ -65,7 +65,11 @@ class Study:
     def write_datasets(self) -> None:
         """Write the list of datasets."""
         rows = [
-            {"number": data.number, "dataset": data.name, "simulated": "yes" if data.simulated else "no"}
+            {
+                "number": data.number,
+                "dataset": data.name,
+                "simulated": "yes" if data.simulated else "no",
+            }
             for data in self.datasets
         ]
         self.write_table("datasets", rows)

@@ -33,7 +33,14 @@ def run(study: Study) -> None:
             **full_resolution(maps.vertices, method, study),
         }
         for quantity, values in seconds.items():
-            rows.append({"method": method, "what": quantity, "seconds": np.median(values), "repeats": len(values)})
+            rows.append(
+                {
+                    "method": method,
+                    "what": quantity,
+                    "seconds": np.median(values),
+                    "repeats": len(values),
+                }
+            )
     study.write_table("timing", rows)
     study.save_figure("1_timing", draw(rows))
 

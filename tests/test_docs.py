@@ -29,11 +29,21 @@ def defined(file: Path) -> set[str]:
     names = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        names |= {name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)}
+        names |= {
+            name.id
+            for target in targets
+            if target
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+            names |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef)
+            }
     return names
 
 
@@ -47,7 +57,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_paths_of_the_repository_exist(page: Path) -> None:
     """`src/...`, `tests/...` and so on, on every page."""
     paths = re.findall(
-        rf"`((?:src|tests|docs|reproduction|benchmarks)/[\w./-]*(?:{ENDS})?)`", page.read_text(encoding="utf-8")
+        rf"`((?:src|tests|docs|reproduction|benchmarks)/[\w./-]*(?:{ENDS})?)`",
+        page.read_text(encoding="utf-8"),
     )
     assert not [path for path in paths if not (ROOT / path).exists()]
 
@@ -73,7 +84,9 @@ def test_modules_are_named_as_they_are(page: Path) -> None:
         whole, outer = (ROOT.joinpath("src", *parts[:n]) for n in (len(parts), len(parts) - 1))
         module = any(place.exists() for place in (whole, whole.with_suffix(".py")))
         file = outer / "__init__.py" if outer.is_dir() else outer.with_suffix(".py")
-        assert module or (file.exists() and parts[-1] in file.read_text(encoding="utf-8")), f"{dotted} does not exist"
+        assert module or (file.exists() and parts[-1] in file.read_text(encoding="utf-8")), (
+            f"{dotted} does not exist"
+        )
 
 
 def test_commands_are_run_in_one_way() -> None:
@@ -83,7 +96,9 @@ def test_commands_are_run_in_one_way() -> None:
 
 def test_the_reference_lists_every_public_class_and_function() -> None:
     listed = re.findall(
-        r"^   (\w+)$", (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^   (\w+)$",
+        (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     public = [name for name in icofactor.__all__ if callable(getattr(icofactor, name))]
     assert not set(public) ^ set(listed)
@@ -93,7 +108,9 @@ def test_the_reference_lists_every_public_class_and_function() -> None:
 def test_the_reference_lists_the_names_of_modules(module: str) -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     names = {
-        name for name in getattr(icofactor, module).__all__ if name not in icofactor.__all__ and name != "MODALITIES"
+        name
+        for name in getattr(icofactor, module).__all__
+        if name not in icofactor.__all__ and name != "MODALITIES"
     }
     assert set(re.findall(rf"^   {module}\.(\w+)$", page, re.MULTILINE)) == names
 
@@ -101,4 +118,6 @@ def test_the_reference_lists_the_names_of_modules(module: str) -> None:
 def test_the_reference_lists_what_functions_return() -> None:
     page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     returned = [name for names in RESULTS.values() for name in names.split()]
-    assert not [name for name in returned if not re.search(rf"^   [\w.]+\.{name}$", page, re.MULTILINE)]
+    assert not [
+        name for name in returned if not re.search(rf"^   [\w.]+\.{name}$", page, re.MULTILINE)
+    ]

@@ -19,7 +19,14 @@ import pytest
 
 import icofactor as ico
 from helpers import region_tables
-from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hcp_tree, hemispheres, write_npz
+from helpers.trees import (
+    fmriprep_tree,
+    freesurfer_tree,
+    gifti_files,
+    hcp_tree,
+    hemispheres,
+    write_npz,
+)
 from icofactor.cli import bids
 from icofactor.cli.main import _options, _parser
 from icofactor.cli.main import main as icofactor
@@ -33,13 +40,17 @@ TUTORIALS = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 def blocks(page: Path, *kinds: str) -> list[str]:
     """The code blocks of a page of these kinds; "" is a block without one."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.findall(
+        r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     return [text for kind, text in found if kind in kinds]
 
 
 def commands(text: str) -> list[list[str]]:
     """The command lines of icofactor in a text, as words, in blocks and indented ones; comments are gone."""
-    lines = re.findall(r"^ {0,4}(?:for .*; do )?(icofactor(?:-bids)? .*)$", text.replace("\\\n", " "), re.MULTILINE)
+    lines = re.findall(
+        r"^ {0,4}(?:for .*; do )?(icofactor(?:-bids)? .*)$", text.replace("\\\n", " "), re.MULTILINE
+    )
     return [shlex.split(line.partition("; done")[0], comments=True) for line in lines]
 
 
@@ -47,13 +58,18 @@ SHOWN = [
     pytest.param(words, id=f"{page.stem}-{' '.join(words)[:60]}")
     for page in [*PAGES, *TUTORIALS]
     for text in (
-        [*blocks(page, "", "bash"), *re.findall(r"(?:^    .*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)]
+        [
+            *blocks(page, "", "bash"),
+            *re.findall(r"(?:^    .*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE),
+        ]
         if page.suffix == ".md"
         else [re.sub(r"^#\s*", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)]
     )
     for words in commands(text)
 ]
-HELP = [re.sub(r"^ +", "", parser.epilog or "", flags=re.MULTILINE) for parser in _parser()[1].values()]
+HELP = [
+    re.sub(r"^ +", "", parser.epilog or "", flags=re.MULTILINE) for parser in _parser()[1].values()
+]
 EXAMPLES = [words for text in HELP for words in commands(text)]
 
 
@@ -67,8 +83,14 @@ def test_command_lines_are_understood(words: list[str], tmp_path: Path) -> None:
 def test_lines_of_a_block_can_be_typed_one_after_the_other(page: Path) -> None:
     """No two of them write to one folder, where the second would end with an error; OUT is a folder of your choice."""
     for text in blocks(page, "", "bash"):
-        given = [_options(words[1:]) for words in commands(text) if words[1] in ("fit", "demo", "prepare", "select")]
-        written = [str(one.out) for one in given if not getattr(one, "append", False) and not one.overwrite]
+        given = [
+            _options(words[1:])
+            for words in commands(text)
+            if words[1] in ("fit", "demo", "prepare", "select")
+        ]
+        written = [
+            str(one.out) for one in given if not getattr(one, "append", False) and not one.overwrite
+        ]
         assert len(set(written) - {"OUT"}) == len([out for out in written if out != "OUT"]), written
 
 
@@ -76,7 +98,9 @@ def test_lines_of_a_block_can_be_typed_one_after_the_other(page: Path) -> None:
 def test_options_in_sentences_exist(page: Path) -> None:
     """`icofactor select --atlas` in running text: the command has the option."""
     parsers = _parser()[1]
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     for command, rest in re.findall(r"`icofactor (\w+)( [^`]*)?`", text):
         if command == "COMMAND":
             continue
@@ -108,7 +132,9 @@ def test_names_and_arguments_in_blocks_exist(page: Path) -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("icofactor"):
                 for alias in node.names:
-                    modules[alias.asname or alias.name] = getattr(import_module(str(node.module)), alias.name)
+                    modules[alias.asname or alias.name] = getattr(
+                        import_module(str(node.module)), alias.name
+                    )
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or "(" in (called := ast.unparse(node.func)):
                 continue
@@ -173,7 +199,11 @@ def supposed_scale(folder: Path, given: dict[str, Any]) -> None:
 
 def supposed_reproduction(folder: Path, given: dict[str, Any]) -> None:
     X = ico.simulate_cohort(4, 2, hemisphere="both").X
-    np.savez(folder / "thickness_fsaverage5_n200.npz", thickness=X, cortex=np.ones(X.shape[1], dtype=bool))
+    np.savez(
+        folder / "thickness_fsaverage5_n200.npz",
+        thickness=X,
+        cortex=np.ones(X.shape[1], dtype=bool),
+    )
 
 
 @pytest.mark.slow
@@ -185,14 +215,23 @@ def test_blocks_of_python_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
     given = supposed() if texts else {}
     if (more := globals().get(f"supposed_{page.stem}")) is not None:
         more(tmp_path, given)
-    choose = partial(ico.choose_n_components, n_splits=2, n_starts=2, n_nulls=5, level=1)  # minutes, at its defaults
+    choose = partial(
+        ico.choose_n_components, n_splits=2, n_starts=2, n_nulls=5, level=1
+    )  # minutes, at its defaults
     quick = lambda cohort, ranks, **given: choose(cohort, list(ranks)[:2], **given)
     monkeypatch.setattr(ico, "choose_n_components", quick)
     many = ico.multistart
-    monkeypatch.setattr(ico, "multistart", lambda *given, **more: many(*given, **more | {"n_starts": 3, "n_iter": 20}))
+    monkeypatch.setattr(
+        ico,
+        "multistart",
+        lambda *given, **more: many(*given, **more | {"n_starts": 3, "n_iter": 20}),
+    )
     for text in texts:
         if "normative_scores" in text:  # the model of the block before has 80 people
-            given["participants"] = {**given["cohort"].participants, "group": np.resize(["control", "patient"], 80)}
+            given["participants"] = {
+                **given["cohort"].participants,
+                "group": np.resize(["control", "patient"], 80),
+            }
         text = text.replace('"/data/', f'"{tmp_path}/data/')
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -200,7 +239,9 @@ def test_blocks_of_python_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_start_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after the other, on a small mesh."""
     monkeypatch.chdir(tmp_path)
     cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
@@ -208,12 +249,16 @@ def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.
     for name, rows in {"SUBJECTS_DIR": slice(18), "NEW_SUBJECTS_DIR": slice(18, 24)}.items():
         some = {side: values[rows] for side, values in maps.items()}
         freesurfer_tree(tmp_path / name, cohort.subjects[rows], some, target="fsaverage3")
-    people = zip(cohort.subjects, cohort.participants["age"], cohort.participants["sex"], strict=True)
+    people = zip(
+        cohort.subjects, cohort.participants["age"], cohort.participants["sex"], strict=True
+    )
     lines = "".join(f"{name}\t{age}\t{sex}\n" for name, age, sex in list(people)[:18])
     (tmp_path / "participants.tsv").write_text(f"participant_id\tage\tsex\n{lines}")
     text = "".join(blocks(ROOT / "docs" / "start.md", "")).replace("fsaverage5", "fsaverage3")
     shown = [words for words in commands(text) if words[0] == "icofactor"]
-    whole = [word for word in shown[1] if word != "--dry-run"]  # "Then run the same line without it"
+    whole = [
+        word for word in shown[1] if word != "--dry-run"
+    ]  # "Then run the same line without it"
     quick = {
         "demo": "--n-subjects 12 --n-components 2 --hemisphere left --no-figures",
         "fit": "--n-components 2 --no-figures",
@@ -222,8 +267,12 @@ def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.
         "transform": "",
     }
     for words in [*shown[:2], whole, *shown[2:]]:
-        assert icofactor([word.removeprefix("$") for word in words[1:]] + quick[words[1]].split()) == 0, words
-    assert (tmp_path / "out" / "report.html").is_file() and (tmp_path / "new_loadings.tsv").is_file()
+        assert (
+            icofactor([word.removeprefix("$") for word in words[1:]] + quick[words[1]].split()) == 0
+        ), words
+    assert (tmp_path / "out" / "report.html").is_file() and (
+        tmp_path / "new_loadings.tsv"
+    ).is_file()
 
 
 PAGES_OF_COMMANDS = [
@@ -260,7 +309,10 @@ OTHER_FILES = ("--surfaces", "://")
 def files_of_commands(folder: Path) -> None:
     """Small files of the names that the command lines have."""
     cohort = ico.simulate_cohort(24, 2, hemisphere="both", mesh="fsaverage3", variability=0.008)
-    people = {"participant_id": cohort.subjects, **{name: cohort.participants[name] for name in ("age", "sex")}}
+    people = {
+        "participant_id": cohort.subjects,
+        **{name: cohort.participants[name] for name in ("age", "sex")},
+    }
     people |= {"site": np.resize(["A", "B"], 24), "family": np.repeat(np.arange(12), 2)}
     cohort.participants.update(people)
     myelin = ico.simulate_cohort(24, 2, "myelin", hemisphere="both", mesh="fsaverage3")
@@ -270,9 +322,17 @@ def files_of_commands(folder: Path) -> None:
         ico.cohort.save_store(maps[:5], folder / "new" / f"{name}.store")
     ico.cohort.save_store(cohort, folder / "cohort.zarr")
     for measure in ("thickness", "area"):
-        freesurfer_tree(folder / "SUBJECTS_DIR", cohort.subjects, hemispheres(cohort.X), measure, target="fsaverage3")
+        freesurfer_tree(
+            folder / "SUBJECTS_DIR",
+            cohort.subjects,
+            hemispheres(cohort.X),
+            measure,
+            target="fsaverage3",
+        )
     rows = [tuple(people), *zip(*people.values(), strict=True)]
-    (folder / "participants.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    (folder / "participants.tsv").write_text(
+        "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    )
     for prefix in ("lh", "rh"):
         keys = np.arange(642) % 2
         write_annot(folder / f"{prefix}.aparc.annot", keys, ["north", "south"], distinct_colours(2))
@@ -301,13 +361,17 @@ def files_of_people(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_OF_COMMANDS)
-def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_a_page_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after the other, on small files of the names that the lines have."""
     monkeypatch.chdir(tmp_path)
     files_of_commands(tmp_path)
     if (more := globals().get(f"files_of_{page}")) is not None:
         more(tmp_path)
-    shown: list[list[str]] = [line.values[0] for line in SHOWN if str(line.id).startswith(f"{page}-")]  # type: ignore[misc]
+    shown: list[list[str]] = [
+        line.values[0] for line in SHOWN if str(line.id).startswith(f"{page}-")
+    ]  # type: ignore[misc]
     ran = [words for words in shown if not any(some in " ".join(words) for some in OTHER_FILES)]
     assert ran
     for number, words in enumerate(ran):
@@ -316,7 +380,9 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
             words = [f"OUT-{number}" if word == "OUT" else word for word in words]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            quick = "--spins 50" if words[:2] == ["select", "-o"] else QUICK[words[0]]  # of a fit, without maps
+            quick = (
+                "--spins 50" if words[:2] == ["select", "-o"] else QUICK[words[0]]
+            )  # of a fit, without maps
             assert icofactor([*words, *quick.split()]) == 0, words
 
 

@@ -52,19 +52,25 @@ RESULTS = {
     "icofactor.results.fit_cohort": "FitResult",
 }
 """What functions return and models keep; not imported from `icofactor`, but in the reference."""
-PUBLIC += [(import_module(module), name) for module, names in RESULTS.items() for name in names.split()]
+PUBLIC += [
+    (import_module(module), name) for module, names in RESULTS.items() for name in names.split()
+]
 
 
 @pytest.mark.parametrize(("module", "name"), PUBLIC)
 def test_every_public_name_has_an_example(module: object, name: str) -> None:
     public = getattr(module, name)
     if inspect.isclass(public) or inspect.isfunction(public):
-        assert "\nExamples\n--------\n>>> " in (inspect.getdoc(public) or ""), f"{name} has no example"
+        assert "\nExamples\n--------\n>>> " in (inspect.getdoc(public) or ""), (
+            f"{name} has no example"
+        )
 
 
 def test_signatures_in_help_are_readable() -> None:
     """Declarations of records, for reading files, are not for readers of `help`."""
-    classes = [one for one in (getattr(module, name) for module, name in PUBLIC) if inspect.isclass(one)]
+    classes = [
+        one for one in (getattr(module, name) for module, name in PUBLIC) if inspect.isclass(one)
+    ]
     assert not [one.__name__ for one in classes if "Annotated" in str(inspect.signature(one))]
     assert "best_start" in inspect.signature(ico.Multistart).parameters
 
@@ -85,7 +91,9 @@ WITH_EXAMPLES = {
 @pytest.mark.parametrize("of", WITH_EXAMPLES, ids=lambda of: of.__name__)
 def test_methods_have_examples(of: type) -> None:
     for name in WITH_EXAMPLES[of].split():
-        assert ">>> " in (inspect.getdoc(getattr(of, name)) or ""), f"{of.__name__}.{name} has no example"
+        assert ">>> " in (inspect.getdoc(getattr(of, name)) or ""), (
+            f"{of.__name__}.{name} has no example"
+        )
 
 
 CALLABLE = [getattr(module, name) for module, name in PUBLIC if callable(getattr(module, name))]
@@ -94,10 +102,19 @@ CALLABLE = [getattr(module, name) for module, name in PUBLIC if callable(getattr
 @pytest.mark.parametrize("public", CALLABLE, ids=lambda public: public.__name__)
 def test_parameters_have_a_type_and_a_description(public: object) -> None:
     """As numpydoc reads them: `name : type`, and what it is on the next lines, which the site sets apart."""
-    inner = [getattr(public, name) for name in vars(public) if name[0] != "_"] if inspect.isclass(public) else []
-    for one in [public, *(found for found in inner if inspect.isroutine(found) or isinstance(found, property))]:
+    inner = (
+        [getattr(public, name) for name in vars(public) if name[0] != "_"]
+        if inspect.isclass(public)
+        else []
+    )
+    for one in [
+        public,
+        *(found for found in inner if inspect.isroutine(found) or isinstance(found, property)),
+    ]:
         text = inspect.getdoc(one)
         assert text, f"{one} has no docstring"
-        sections = re.findall(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+        sections = re.findall(
+            r"^(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE
+        )
         entries = [entry for section in sections for entry in re.split(r"\n(?=\S)", section)]
         assert not [entry for entry in entries if "\n    " not in entry]

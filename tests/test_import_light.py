@@ -11,7 +11,18 @@ import pytest
 
 import icofactor
 
-HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "dask", "nibabel", "sklearn", "pandas", "tqdm"]
+HEAVY = [
+    "jax",
+    "numba",
+    "matplotlib",
+    "nilearn",
+    "zarr",
+    "dask",
+    "nibabel",
+    "sklearn",
+    "pandas",
+    "tqdm",
+]
 CORE = [
     "sphere",
     "factorization.design",
@@ -81,7 +92,9 @@ def test_every_public_name_resolves() -> None:
     for name in icofactor.__all__:
         assert getattr(icofactor, name) is not None
     assert dir(icofactor) == sorted([*icofactor.__all__, *icofactor._MODULES])
-    assert {"atlas", "bootstrap", "cohort", "diagnostics", "preprocessing", "report"} == set(icofactor._MODULES)
+    assert {"atlas", "bootstrap", "cohort", "diagnostics", "preprocessing", "report"} == set(
+        icofactor._MODULES
+    )
     for name in icofactor._MODULES:
         assert isinstance(getattr(icofactor, name), ModuleType)
     assert len(set(icofactor.__all__)) == len(icofactor.__all__)

@@ -35,7 +35,10 @@ def test_boutiques_descriptors_are_those_of_the_parsers() -> None:
 
 
 def test_versions_agree() -> None:
-    versions = [loaded("CITATION.cff")["version"], loaded("packaging/conda/recipe.yaml")["context"]["version"]]
+    versions = [
+        loaded("CITATION.cff")["version"],
+        loaded("packaging/conda/recipe.yaml")["context"]["version"],
+    ]
     assert {*versions, PROJECT["version"]} == {icofactor.__version__}
 
 
@@ -58,13 +61,19 @@ def test_files_of_the_forge_parse(path: Path) -> None:
 
 def test_tests_run_on_every_python_that_the_package_names() -> None:
     tested = loaded(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
-    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", line)]
+    named = [
+        line.rpartition(" ")[2]
+        for line in PROJECT["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", line)
+    ]
     assert tested == named
 
 
 def test_steps_call_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"run: make ([\w-]+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")):
+    for target in re.findall(
+        r"run: make ([\w-]+)", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    ):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
@@ -74,11 +83,19 @@ def test_scripts_and_commands_are_those_of_the_package() -> None:
     points = dict(line.split(" = ") for line in recipe["build"]["python"]["entry_points"])
     assert points == PROJECT["scripts"] and (ROOT / recipe["about"]["license_file"]).is_file()
     container = (ROOT / "Containerfile").read_text(encoding="utf-8")
-    assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", container, re.MULTILINE)[0])[0] in PROJECT["scripts"]
+    assert (
+        json.loads(re.findall(r"^ENTRYPOINT (.*)$", container, re.MULTILINE)[0])[0]
+        in PROJECT["scripts"]
+    )
     words = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT"}
     assert set(re.findall(r"^([A-Z]+) ", container, re.MULTILINE)) <= words
-    files = {path: path.read_text(encoding="utf-8") for path in ROOT.glob(".github/workflows/*.yml")}
-    called = [*recipe["tests"][1]["script"], *re.findall(r"bin/(icofactor .*)", "".join(files.values()))]
+    files = {
+        path: path.read_text(encoding="utf-8") for path in ROOT.glob(".github/workflows/*.yml")
+    }
+    called = [
+        *recipe["tests"][1]["script"],
+        *re.findall(r"bin/(icofactor .*)", "".join(files.values())),
+    ]
     for line in map(shlex.split, called):
         assert line[1:] == ["--help"] or _options(line[1:]).command == line[1]
     assert len(called) > 2
@@ -86,13 +103,18 @@ def test_scripts_and_commands_are_those_of_the_package() -> None:
     assert extras and set(extras) <= set(PROJECT["optional-dependencies"])
 
 
-def test_the_size_report_counts_code_alone_and_notices_growth(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_size_report_counts_code_alone_and_notices_growth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report = runpy.run_path(str(ROOT / "tools" / "room_sizes.py"))
     source = 'def f(x):\n    """Say what it does."""\n    # why\n    return f"{x} and {x + 1}"\n'
     assert report["code_tokens"](source) == 8
     text = '[tool.room-sizes]\n"a" = 10 # reason\n"b" = 20\n'
     assert report["limits"](report["lowered"](text, {"a": 7, "b": 25})) == {"a": 7, "b": 20}
     limits = report["main"].__globals__["limits"]
-    report["main"].__globals__["limits"] = lambda pyproject: {**limits(pyproject), "src/icofactor/io": 1}
+    report["main"].__globals__["limits"] = lambda pyproject: {
+        **limits(pyproject),
+        "src/icofactor/io": 1,
+    }
     assert report["main"]([]) == 1
     assert "too large" in capsys.readouterr().out

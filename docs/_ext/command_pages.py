@@ -17,7 +17,10 @@ FOLDER = Path("reference") / "commands"
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Name of the page → its parser, in the order of `icofactor --help`."""
     _, commands = _parser()
-    return {**{f"icofactor-{name}": parser for name, parser in commands.items()}, "icofactor-bids": bids.parser()}
+    return {
+        **{f"icofactor-{name}": parser for name, parser in commands.items()},
+        "icofactor-bids": bids.parser(),
+    }
 
 
 def page(parser: argparse.ArgumentParser) -> str:
@@ -37,7 +40,15 @@ def page(parser: argparse.ArgumentParser) -> str:
         heading, _, rest = parser.epilog.partition("\n")
         title = heading.rstrip(":").capitalize()
         shown = [line.removeprefix("  ") for line in rest.splitlines()]
-        lines += [title, "-" * len(title), "", ".. code-block:: bash", "", *(f"    {line}" for line in shown), ""]
+        lines += [
+            title,
+            "-" * len(title),
+            "",
+            ".. code-block:: bash",
+            "",
+            *(f"    {line}" for line in shown),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -69,7 +80,10 @@ def _help(action: argparse.Action) -> str:
 def _escaped(text: str) -> str:
     """Text in which no mark of reStructuredText acts; `code` stays code."""
     parts = re.split(r"`([^`]+)`", text)
-    return "".join(f"``{part}``" if i % 2 else re.sub(r"([*|_\\`])", r"\\\1", part) for i, part in enumerate(parts))
+    return "".join(
+        f"``{part}``" if i % 2 else re.sub(r"([*|_\\`])", r"\\\1", part)
+        for i, part in enumerate(parts)
+    )
 
 
 def write(app: Any) -> None:

@@ -39,7 +39,11 @@ def shown_figures(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str
 
     paths = []
     for value in list(block_vars["example_globals"].values()):
-        if isinstance(value, Figure) and not hasattr(value, "number") and not hasattr(value, "was_shown"):
+        if (
+            isinstance(value, Figure)
+            and not hasattr(value, "number")
+            and not hasattr(value, "was_shown")
+        ):
             paths.append(next(block_vars["image_path_iterator"]))
             Path(paths[-1]).parent.mkdir(parents=True, exist_ok=True)
             value.savefig(paths[-1])

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import icofactor as ico
 
-cohort = ico.simulate_cohort(100, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0)
+cohort = ico.simulate_cohort(
+    100, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0
+)
 model = ico.CorticalFactorization(n_components=5, random_state=0)
 out = Path(tempfile.mkdtemp()) / "out"
 fit = ico.fit_cohort(cohort, model, out, figures=False)

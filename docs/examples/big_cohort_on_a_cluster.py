@@ -47,7 +47,9 @@ print(len(store.subjects), "subjects")
 
 model = ico.CorticalFactorization(n_components=4, n_starts=4, random_state=0)
 with (
-    LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+    LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster,
     Client(cluster) as client,
 ):
     model.fit(open_store(folder / "cohort.store"), client=client)

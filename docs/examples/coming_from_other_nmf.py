@@ -32,7 +32,9 @@ X = cohort.X
 
 theirs = NMF(5, init="nndsvda", max_iter=300, tol=1e-3)
 their_loadings = theirs.fit_transform(X)
-ours = ico.CorticalFactorization(5, method="CD-PNNMF", mesh="fsaverage4", hemi="left", random_state=0)
+ours = ico.CorticalFactorization(
+    5, method="CD-PNNMF", mesh="fsaverage4", hemi="left", random_state=0
+)
 our_loadings = ours.fit_transform(X)
 
 
@@ -49,7 +51,9 @@ print(f"                      icofactor    {error(our_loadings, ours.components_
 #
 # Projective NMF without centering, W ≥ 0 with loadings WᵀX:
 
-projective = ico.CorticalFactorization(5, method="LE-PPNMF", mesh="fsaverage4", hemi="left", random_state=0).fit(X)
+projective = ico.CorticalFactorization(
+    5, method="LE-PPNMF", mesh="fsaverage4", hemi="left", random_state=0
+).fit(X)
 
 # %%
 # The default removes the mean map first. Its loadings say how a person differs from the average.

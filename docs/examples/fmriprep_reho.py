@@ -34,11 +34,19 @@ for i, strengths in enumerate(strength):
     func = derivatives / f"sub-{i + 1:02d}" / "func"
     func.mkdir(parents=True)
     run = f"sub-{i + 1:02d}_task-rest"
-    motion = {name: rng.normal(size=n_volumes) for name in ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")}
+    motion = {
+        name: rng.normal(size=n_volumes)
+        for name in ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+    }
     motion["framewise_displacement"] = rng.gamma(2, 0.08, n_volumes)
     table = np.column_stack(list(motion.values()))
     np.savetxt(
-        func / f"{run}_desc-confounds_timeseries.tsv", table, "%.4f", "\t", header="\t".join(motion), comments=""
+        func / f"{run}_desc-confounds_timeseries.tsv",
+        table,
+        "%.4f",
+        "\t",
+        header="\t".join(motion),
+        comments="",
     )
     for side in "LR":
         series = rng.normal(size=(n_volumes, sphere.n)) + motion["trans_x"][:, None]
@@ -85,7 +93,9 @@ model = ico.CorticalFactorization(n_components=2, level=1, random_state=0).fit(c
 for j, region in enumerate(np.tile(regions, 2)):
     component = np.argmax(model.components_[:, region].mean(axis=1))
     r = np.corrcoef(model.loadings_[:, component], strength[:, j])[0, 1]
-    print(f"region {j + 1} is component {component + 1}; its loadings correlate {r:.2f} with the simulated strength")
+    print(
+        f"region {j + 1} is component {component + 1}; its loadings correlate {r:.2f} with the simulated strength"
+    )
 
 figure = ico.plot_components(model)
 

@@ -32,17 +32,23 @@ left, right = (
     for side, inside in zip(("LEFT", "RIGHT"), np.split(cortex, 2), strict=True)
 )
 
-points = nib.gifti.GiftiDataArray((100 * sphere.coordinates).astype("float32"), "NIFTI_INTENT_POINTSET")
+points = nib.gifti.GiftiDataArray(
+    (100 * sphere.coordinates).astype("float32"), "NIFTI_INTENT_POINTSET"
+)
 triangles = nib.gifti.GiftiDataArray(sphere.triangles.astype("int32"), "NIFTI_INTENT_TRIANGLE")
 tree = Path(tempfile.mkdtemp()) / "HCP"
 for i, values in enumerate(people.X):
     folder = tree / f"{100001 + i}" / "MNINonLinear" / "fsaverage_LR32k"
     folder.mkdir(parents=True)
     start = f"{folder}/{100001 + i}"
-    image = nib.Cifti2Image(values[None, cortex].astype("float32"), (ScalarAxis(["myelin"]), left + right))
+    image = nib.Cifti2Image(
+        values[None, cortex].astype("float32"), (ScalarAxis(["myelin"]), left + right)
+    )
     nib.save(image, f"{start}.MyelinMap_BC_MSMAll.32k_fs_LR.dscalar.nii")
     for side in "LR":
-        nib.save(nib.GiftiImage(darrays=[points, triangles]), f"{start}.{side}.sphere.32k_fs_LR.surf.gii")
+        nib.save(
+            nib.GiftiImage(darrays=[points, triangles]), f"{start}.{side}.sphere.32k_fs_LR.surf.gii"
+        )
 
 print(*sorted(path.name for path in folder.iterdir()), sep="\n")
 

@@ -14,7 +14,9 @@ people do not vary in the same places.
 import icofactor as ico
 
 cohort = ico.simulate_cohort(100, 5, mesh="fsaverage4", random_state=0)
-choice = ico.choose_n_components(cohort, range(2, 8), n_splits=5, n_starts=3, n_nulls=5, random_state=0)
+choice = ico.choose_n_components(
+    cohort, range(2, 8), n_splits=5, n_starts=3, n_nulls=5, random_state=0
+)
 print(choice)
 
 # %%

@@ -22,7 +22,9 @@ from nibabel.freesurfer import write_annot
 
 import icofactor as ico
 
-people = ico.simulate_cohort(80, 4, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0)
+people = ico.simulate_cohort(
+    80, 4, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=0
+)
 points = ico.Sites.named("fsaverage4").coordinates
 rng = np.random.default_rng(0)
 labels = np.argmax(points @ rng.permutation(points)[:40].T, axis=1)
@@ -35,7 +37,9 @@ for side, values in zip(("lh", "rh"), np.split(people.X, 2, axis=1), strict=True
     means = np.stack([values[:, labels == i].mean(axis=1) for i in range(40)], axis=1)
     table = pd.DataFrame(means, people.subjects, [f"{side}_{name}_thickness" for name in names])
     table[f"{side}_MeanThickness_thickness"] = values.mean(axis=1)
-    table.rename_axis(f"{side}.toy.thickness").to_csv(folder / f"{side}.toy.thickness.tsv", sep="\t")
+    table.rename_axis(f"{side}.toy.thickness").to_csv(
+        folder / f"{side}.toy.thickness.tsv", sep="\t"
+    )
 
 print(table.iloc[:3, :3])
 

@@ -19,7 +19,9 @@ import numpy as np
 
 import icofactor as ico
 
-cohort = ico.simulate_cohort(80, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=1)
+cohort = ico.simulate_cohort(
+    80, 5, hemisphere="both", mesh="fsaverage4", variability=0.008, random_state=1
+)
 out = Path(tempfile.mkdtemp()) / "out"
 model = ico.CorticalFactorization(n_components=5, random_state=0)
 fit = ico.fit_cohort(cohort, model, out, figures=False)
@@ -50,7 +52,13 @@ print(sorted(path.name for path in (out / "tables").iterdir()))
 
 with (out / "desc-icofactor_components.tsv").open() as file:
     for row in csv.DictReader(file, delimiter="\t"):
-        print({name: row[name] for name in ("component", "variance_unique", "extent", "recurrence") if name in row})
+        print(
+            {
+                name: row[name]
+                for name in ("component", "variance_unique", "extent", "recurrence")
+                if name in row
+            }
+        )
 
 # %%
 # What a loading means
@@ -61,7 +69,9 @@ with (out / "desc-icofactor_components.tsv").open() as file:
 
 who = int(np.argmax(model.loadings_[:, 0]))
 difference = model.loadings_[who, 0] * model.components_[0]
-print(f"{cohort.subjects[who]}: up to {difference.max():.2f} {cohort.units} above the mean map in this part")
+print(
+    f"{cohort.subjects[who]}: up to {difference.max():.2f} {cohort.units} above the mean map in this part"
+)
 
 # %%
 # Where people are unusual
@@ -69,7 +79,9 @@ print(f"{cohort.subjects[who]}: up to {difference.max():.2f} {cohort.units} abov
 #
 # The report lists subjects that are far from the others. Look at their images before you do statistics.
 
-figure, axes = plt.subplots(1, model.n_components, figsize=(11, 2.4), sharey=True, layout="constrained")
+figure, axes = plt.subplots(
+    1, model.n_components, figsize=(11, 2.4), sharey=True, layout="constrained"
+)
 for j, axis in enumerate(axes):
     axis.hist(model.loadings_[:, j], bins=15)
     axis.set(xlabel=f"loading of component {j + 1}")

@@ -1,14 +1,17 @@
 """icofactor: factorize cortical maps into a few basis maps and per-subject loadings.
 
 Data
-    load_cohort         read a cohort from folders or files; Cohort.from_array makes one from an array
+    load_cohort         read a cohort from folders or files; Cohort.from_array makes one from an
+    array
     simulate_cohort     simulate a cohort with known components
     join_measures       combine several measures of the same people
 Fit
-    CorticalFactorization   the scikit-learn estimator: fit, transform, inverse_transform, score, save
+    CorticalFactorization   the scikit-learn estimator: fit, transform, inverse_transform, score,
+    save
     load_model          read a saved model, or the folder of a fit
     fit_cohort          fit a cohort and write everything that `icofactor fit` writes
-    Covariates          regress age, sex or site out of the maps; preprocessing.ComBat harmonizes scanners
+    Covariates          regress age, sex or site out of the maps; preprocessing.ComBat harmonizes
+    scanners
 Results
     choose_n_components     how many components, and whether there is structure at all
     plot_components     draw the components on the cortex
@@ -20,7 +23,8 @@ Building blocks
 Modules
     cohort, preprocessing, atlas, bootstrap, diagnostics, report
 
-Every name has an example: `help(icofactor.CorticalFactorization)`. On the command line, start with `icofactor --help`.
+Every name has an example: `help(icofactor.CorticalFactorization)`. On the command line, start with
+`icofactor --help`.
 
 Examples
 --------
@@ -130,7 +134,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name == "METHODS":
-        return tuple(import_module(_HOMES[name]).METHODS)  # anew each time: schemes can be registered
+        return tuple(
+            import_module(_HOMES[name]).METHODS
+        )  # anew each time: schemes can be registered
     return _lazy(__name__, _HOMES)(name)
 
 

@@ -49,7 +49,8 @@ def _prepare() -> None:
 def _repeat_lost_interrupt(lost: Any) -> None:
     """Interrupt once more, a moment later, where Python could only print a KeyboardInterrupt.
 
-    Python cannot raise what comes in a destructor or in the callback of a weak reference. While figures are drawn,
+    Python cannot raise what comes in a destructor or in the callback of a weak reference. While
+    figures are drawn,
     that is where one Ctrl-C in four comes.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):

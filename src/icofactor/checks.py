@@ -1,6 +1,7 @@
 """Checks of parameters: one table of what each must be, used wherever one comes in.
 
-Public functions check what they are given and call functions that trust them: a value is checked once on its way.
+Public functions check what they are given and call functions that trust them: a value is checked
+once on its way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ class Whole:
     least: int
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= self.least)
+        return (
+            isinstance(value, int | np.integer)
+            and not isinstance(value, bool)
+            and bool(value >= self.least)
+        )
 
     def __str__(self) -> str:
         return f"a whole number ≥ {self.least}"
@@ -37,11 +42,15 @@ class Number:
     def accepts(self, value: Any) -> bool:
         if any(value is one or (isinstance(value, str) and value == one) for one in self.also):
             return True
-        real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+            value, bool
+        )
         return real and math.isfinite(value) and bool(value > 0 if self.positive else value >= 0)
 
     def __str__(self) -> str:
-        return " or ".join(["a positive number" if self.positive else "a number ≥ 0", *map(repr, self.also)])
+        return " or ".join(
+            ["a positive number" if self.positive else "a number ≥ 0", *map(repr, self.also)]
+        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The errors icofactor raises. All are ValueErrors, so scikit-learn's habits keep working.
 
-An error holds what went wrong as fields; its message is made from them. Texts written in the code may refer to
-arguments in braces, ``{hemi}`` or ``{hemi='both'}``. Python shows them as they stand, the command line shows the
+An error holds what went wrong as fields; its message is made from them. Texts written in the code
+may refer to arguments in braces, ``{hemi}`` or ``{hemi='both'}``. Python shows them as they stand,
+the command line shows the
 option that sets the argument: no code has to take a message apart.
 """
 
@@ -31,8 +32,9 @@ def literal(text: object) -> str:
     return str(text).replace("{", "{{").replace("}", "}}")
 
 
-# what acts on a terminal or a page instead of being shown: controls, line separators, directions of writing, halves of
-# characters (bytes of a file's name that are not UTF-8), marks and tags that cannot be seen
+# what acts on a terminal or a page instead of being shown: controls, line separators, directions of
+# writing, halves of characters (bytes of a file's name that are not UTF-8), marks and tags that
+# cannot be seen
 UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\U000e0000-\U000e007f]"
@@ -41,7 +43,9 @@ _LONGEST_NAME = 300
 
 
 def escaped(text: object, keep: str = "") -> str:
-    r"""Text from outside with what cannot be shown as escapes (\x1b, \u202e); a byte that is not UTF-8 is \xe9."""
+    r"""Text from outside with what cannot be shown as escapes (\x1b, \u202e); a byte that is not
+    UTF-8 is \xe9.
+    """
 
     def escape(match: re.Match[str]) -> str:
         code = ord(match[0])
@@ -49,7 +53,13 @@ def escaped(text: object, keep: str = "") -> str:
             return match[0]
         if 0xDC80 <= code <= 0xDCFF:
             code -= 0xDC00
-        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+        return (
+            f"\\x{code:02x}"
+            if code < 256
+            else f"\\u{code:04x}"
+            if code < 65536
+            else f"\\U{code:08x}"
+        )
 
     return UNSAFE.sub(escape, str(text))
 
@@ -61,7 +71,8 @@ def named(path: object) -> str:
 
 
 def render(text: str, naming: Naming = in_python) -> str:
-    """A text with its references to arguments written the reader's way; doubled braces are single ones.
+    """A text with its references to arguments written the reader's way; doubled braces are single
+    ones.
 
     Braces that hold no argument stand for themselves: part of the text may come from a file.
     """
@@ -94,7 +105,9 @@ class Phrase(str):
 
 
 class Problem(str):
-    """What is wrong with one of several files, and the cause that they share: many are shown as one line."""
+    """What is wrong with one of several files, and the cause that they share: many are shown as one
+    line.
+    """
 
     __slots__ = ("cause",)
     cause: str
@@ -113,10 +126,11 @@ class ArgumentError(ValueError):
     argument : str
         Name of the argument.
     found : object
-        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message does not show it.
+        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message does not
+        show it.
     expected : str
-        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or a brace. May refer
-        to arguments in braces.
+        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or
+        a brace. May refer to arguments in braces.
     """
 
     def __init__(self, argument: str, found: object, expected: str) -> None:
@@ -145,7 +159,11 @@ class ExistsError(FileExistsError):
         What this means and what to do, as in "PATH PROBLEM"; may refer to arguments in braces.
     """
 
-    def __init__(self, path: str | PathLike[str], problem: str = "exists; pass {overwrite=True} to replace it") -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        problem: str = "exists; pass {overwrite=True} to replace it",
+    ) -> None:
         self.path, self.problem = str(path), problem
         super().__init__(self.describe())
 
@@ -220,7 +238,17 @@ class CohortError(FileError):
     MOST_LISTED = 50
     """Causes that are listed."""
     ARGUMENTS = (
-        *("paths", "participants", "exclude", "mask", "mesh", "subjects", "smoothing", "target", "entities"),
+        *(
+            "paths",
+            "participants",
+            "exclude",
+            "mask",
+            "mesh",
+            "subjects",
+            "smoothing",
+            "target",
+            "entities",
+        ),
         *("sessions", "hemisphere", "spheres"),
     )
     """What a problem may be about, besides files and subjects."""
@@ -232,7 +260,9 @@ class CohortError(FileError):
     @classmethod
     def place(cls, path: str | PathLike[str]) -> str:
         """A path as text that is not taken for an argument: ./subjects."""
-        return f"./{path}" if isinstance(path, PathLike) and str(path) in cls.ARGUMENTS else str(path)
+        return (
+            f"./{path}" if isinstance(path, PathLike) and str(path) in cls.ARGUMENTS else str(path)
+        )
 
     @classmethod
     def of(cls, problems: Sequence[tuple[str, str]]) -> CohortError:
@@ -242,22 +272,34 @@ class CohortError(FileError):
         return error
 
     def lines(self, naming: Naming = in_python) -> list[str]:
-        """One line per cause, with two examples where it has more, and one that counts all problems if several."""
+        """One line per cause, with two examples where it has more, and one that counts all problems
+        if several.
+        """
         causes: dict[str, list[tuple[str, str]]] = {}
         for where, what in self.problems:
             causes.setdefault(getattr(what, "cause", what), []).append((where, what))
         lines = []
         for cause, found in causes.items():
-            places = [naming(where, None) if where in self.ARGUMENTS else named(where) for where, _ in found]
+            places = [
+                naming(where, None) if where in self.ARGUMENTS else named(where)
+                for where, _ in found
+            ]
             if len(found) <= 2:
                 lines += [
-                    f"{place}: {escaped(render(what, naming))}" for place, (_, what) in zip(places, found, strict=True)
+                    f"{place}: {escaped(render(what, naming))}"
+                    for place, (_, what) in zip(places, found, strict=True)
                 ]
             else:
-                lines.append(f"{places[0]}, {places[1]} and {len(found) - 2} more: {escaped(render(cause, naming))}")
+                lines.append(
+                    f"{places[0]}, {places[1]} and {len(found) - 2} more: {escaped(render(cause, naming))}"
+                )
         if len(self.problems) == 1:
             return lines
-        more = [f"... and {len(lines) - self.MOST_LISTED} more causes"] if len(lines) > self.MOST_LISTED else []
+        more = (
+            [f"... and {len(lines) - self.MOST_LISTED} more causes"]
+            if len(lines) > self.MOST_LISTED
+            else []
+        )
         return [f"{len(self.problems)} problems:", *lines[: self.MOST_LISTED], *more]
 
     def describe(self, naming: Naming = in_python) -> str:

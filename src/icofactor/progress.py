@@ -29,7 +29,9 @@ class Stages:
             return
         from tqdm import tqdm
 
-        bar: Any = tqdm(total=100, desc=f"{name:<12}", bar_format="{desc}{percentage:3.0f}%|{bar}| {elapsed}")
+        bar: Any = tqdm(
+            total=100, desc=f"{name:<12}", bar_format="{desc}{percentage:3.0f}%|{bar}| {elapsed}"
+        )
 
         def show(fraction: float) -> None:
             bar.update(round(100 * min(fraction, 1.0)) - bar.n)

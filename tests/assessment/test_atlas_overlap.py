@@ -32,7 +32,9 @@ WALL = SITES.coordinates[:, 0] > 0.85
 def parcels(n: int, seed: int = 0, sites: Sites = SITES) -> np.ndarray:
     """A region for each site: the nearest of n points."""
     points = np.random.default_rng(seed).standard_normal((n, 3))
-    return np.asarray((sites.coordinates @ (points / np.linalg.norm(points, axis=1)[:, None]).T).argmax(axis=1))
+    return np.asarray(
+        (sites.coordinates @ (points / np.linalg.norm(points, axis=1)[:, None]).T).argmax(axis=1)
+    )
 
 
 def smooth_maps(n: int, seed: int) -> np.ndarray:
@@ -67,7 +69,9 @@ def test_shares_and_enrichment_are_those_of_the_sites() -> None:
     found = enrichment(maps, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=5)
     for k in range(6):
         here = (labels == k) & ~WALL
-        np.testing.assert_allclose(found.share[:, k], maps[:, here].sum(1) / maps[:, ~WALL].sum(1), rtol=1e-12)
+        np.testing.assert_allclose(
+            found.share[:, k], maps[:, here].sum(1) / maps[:, ~WALL].sum(1), rtol=1e-12
+        )
         assert found.area[k] == pytest.approx(here.sum() / (~WALL).sum())
         expected = maps[:, here].mean(1) / maps[:, ~WALL].mean(1) if here.any() else np.nan
         np.testing.assert_allclose(found.enrichment[:, k], expected, rtol=1e-12)
@@ -79,8 +83,15 @@ def test_sites_count_by_their_weights_and_parcels_by_their_vertices(on: str) -> 
     """Against sums over vertices and, for rotations, over pairs of sites."""
     labels, n_spins, rng = parcels(6), 7, np.random.default_rng(3)
     region = np.where(WALL, 0, 1 + parcels(40, 5))
-    sites = SITES.weighted(rng.random(SITES.n) + 0.5) if on == "vertices" else Sites.parcels((region, SITES))
-    own, mask = rng.random((2, sites.n)) ** 3, ~WALL if on == "vertices" else np.ones(sites.n, dtype=bool)
+    sites = (
+        SITES.weighted(rng.random(SITES.n) + 0.5)
+        if on == "vertices"
+        else Sites.parcels((region, SITES))
+    )
+    own, mask = (
+        rng.random((2, sites.n)) ** 3,
+        ~WALL if on == "vertices" else np.ones(sites.n, dtype=bool),
+    )
     found = enrichment(own, sites, mask, Atlas(labels, tuple("abcdef")), n_spins=n_spins)
     w = sites.weights if on == "vertices" else np.ones(SITES.n)
     of = np.where(WALL, -1, np.arange(SITES.n) if on == "vertices" else region - 1)
@@ -88,7 +99,10 @@ def test_sites_count_by_their_weights_and_parcels_by_their_vertices(on: str) -> 
     def by_hand(taken: np.ndarray) -> np.ndarray:
         maps = np.where(of < 0, 0, own[:, taken][:, of])
         there = (of >= 0) & mask[taken][of]
-        means = [(maps * w)[:, here].sum(1) / w[here].sum() for here in [there & (labels == k) for k in range(6)]]
+        means = [
+            (maps * w)[:, here].sum(1) / w[here].sum()
+            for here in [there & (labels == k) for k in range(6)]
+        ]
         return np.array(means).T / ((maps * w)[:, there].sum(1) / w[there].sum())[:, None]
 
     np.testing.assert_allclose(found.enrichment, by_hand(np.arange(sites.n)), rtol=1e-10)
@@ -97,7 +111,9 @@ def test_sites_count_by_their_weights_and_parcels_by_their_vertices(on: str) -> 
         share = (maps * w)[:, labels == k].sum(1) / (maps * w).sum(1)
         np.testing.assert_allclose(found.share[:, k], share, rtol=1e-10)
         assert found.area[k] == pytest.approx(w[(labels == k) & ~WALL].sum() / w[~WALL].sum())
-    turns = [random_rotation(np.random.default_rng(s)) for s in np.random.SeedSequence(0).spawn(n_spins)]
+    turns = [
+        random_rotation(np.random.default_rng(s)) for s in np.random.SeedSequence(0).spawn(n_spins)
+    ]
     spun = [by_hand((sites.coordinates @ R.T @ sites.coordinates.T).argmax(axis=1)) for R in turns]
     np.testing.assert_allclose(found.null, np.mean(spun, axis=0), rtol=1e-10)
 
@@ -108,7 +124,9 @@ def test_the_medial_wall_does_not_count() -> None:
     dirty = np.where(WALL, 1e6, maps)
     for name in ("share", "enrichment", "p", "null"):
         np.testing.assert_array_equal(
-            getattr(enrichment(dirty, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=20), name),
+            getattr(
+                enrichment(dirty, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=20), name
+            ),
             getattr(clean, name),
         )
 
@@ -118,7 +136,9 @@ def test_components_are_named_by_what_they_overlap(tmp_path: Path) -> None:
     half = parcels(6)
     labels = np.concatenate([half, 6 + half])
     names = (*(f"left r{i}" for i in range(6)), *(f"right r{i}" for i in range(6)))
-    maps = 0.05 + np.stack([np.isin(labels, [2]), np.isin(labels, [4, 10]), np.isin(labels, [0, 5])]).astype(float)
+    maps = 0.05 + np.stack(
+        [np.isin(labels, [2]), np.isin(labels, [4, 10]), np.isin(labels, [0, 5])]
+    ).astype(float)
     found = overlap(fitted(maps, sites, "both"), Atlas(labels, names), n_spins=199)
     assert found.names[0] == "left r2"
     assert found.names[1] == "bilateral r4"
@@ -149,9 +169,17 @@ def test_measures_with_maps_of_their_own_have_one_name() -> None:
     plain = overlap(fitted(shares[0] + shares[1], mask=mask), Atlas(labels, names), n_spins=99)
     for name in plain.table:
         values = plain.table[name]
-        same = np.testing.assert_array_equal if values.dtype.kind in "UO" else np.testing.assert_allclose
+        same = (
+            np.testing.assert_array_equal
+            if values.dtype.kind in "UO"
+            else np.testing.assert_allclose
+        )
         same(found.table[name], values)
-    assert found.names == plain.names and set(found.names[0].split(", ")) == {"r1", "r3"} and found.names[1] == "r1"
+    assert (
+        found.names == plain.names
+        and set(found.names[0].split(", ")) == {"r1", "r3"}
+        and found.names[1] == "r1"
+    )
     row = int(np.flatnonzero((found.table["component"] == 1) & (found.table["region"] == "r3"))[0])
     for name, share in zip(("a", "b"), shares, strict=True):
         assert found.table[f"share_{name}"][row] == pytest.approx(share[0, labels == 3].sum())
@@ -175,13 +203,22 @@ def test_names_are_sure_only_after_correction_and_show_their_shares() -> None:
     share = np.array([0.2, 0.15, 0.12, 0.11, 0.1, 0.02, 0.09, *np.full(7, 0.03)])
     share[7 + 6] = 0.04  # right g
     q = np.where(np.isin(np.arange(14), [6, 13]), 0.01, 0.68)
-    table = {"component": np.ones(14, int), "region": np.array(regions), "share": share, "p": q / 20, "q": q}
+    table = {
+        "component": np.ones(14, int),
+        "region": np.array(regions),
+        "share": share,
+        "p": q / 20,
+        "q": q,
+    }
     assert proposed_name(table, 1) == "left g"  # the right one holds too little
     table["share"][13] = 0.085
     assert proposed_name(table, 1) == "bilateral g"
     assert name_with_shares(table, 1, "bilateral g") == "bilateral g (17.5 %)"
     named = {**table, "proposed_name": ["bilateral g"] * 14}
-    assert [regions[row] for row in rows_to_show(named, 1)] == [*(f"left {x}" for x in "abcdeg"), "right g"]
+    assert [regions[row] for row in rows_to_show(named, 1)] == [
+        *(f"left {x}" for x in "abcdeg"),
+        "right g",
+    ]
     table["q"] = np.full(14, 0.68)
     assert proposed_name(table, 1) == "left a?"
     assert name_with_shares(table, 1, "left a?") == "left a? (20.0 %)"
@@ -189,7 +226,9 @@ def test_names_are_sure_only_after_correction_and_show_their_shares() -> None:
 
 def test_a_component_that_is_everywhere_has_no_sure_name() -> None:
     flat = np.ones((1, SITES.n))
-    assert overlap(fitted(flat), Atlas(parcels(4), tuple("abcd")), n_spins=19).names[0].endswith("?")
+    assert (
+        overlap(fitted(flat), Atlas(parcels(4), tuple("abcd")), n_spins=19).names[0].endswith("?")
+    )
 
 
 # ---------------------------------------------------------------------- files
@@ -220,7 +259,9 @@ def label_gifti(path: Path) -> Path:
 def dlabel(path: Path) -> Path:
     inside = np.flatnonzero(~WALL)
     parts = [
-        nib.cifti2.BrainModelAxis.from_surface(inside, SITES.n, name=f"CIFTI_STRUCTURE_CORTEX_{side}")
+        nib.cifti2.BrainModelAxis.from_surface(
+            inside, SITES.n, name=f"CIFTI_STRUCTURE_CORTEX_{side}"
+        )
         for side in ("LEFT", "RIGHT")
     ]
     table = {0: ("???", (0, 0, 0, 0)), 1: ("north", (1, 0, 0, 1)), 2: ("south", (0, 1, 0, 1))}
@@ -230,7 +271,9 @@ def dlabel(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("write", "name"), [(annot, "lh.test.annot"), (label_gifti, "test.label.gii")])
+@pytest.mark.parametrize(
+    ("write", "name"), [(annot, "lh.test.annot"), (label_gifti, "test.label.gii")]
+)
 def test_one_hemisphere(write: object, name: str, tmp_path: Path) -> None:
     atlas = read_atlas(write(tmp_path / name), SITES, "left")  # type: ignore[operator]
     assert atlas.names == ("north", "south")
@@ -240,7 +283,9 @@ def test_one_hemisphere(write: object, name: str, tmp_path: Path) -> None:
 def test_two_hemispheres(tmp_path: Path) -> None:
     sites = Sites.named("fsaverage4", hemi="both")
     expected = np.concatenate([KEYS - 1, np.where(KEYS > 0, KEYS + 1, -1)])
-    pair = read_atlas((annot(tmp_path / "lh.annot"), label_gifti(tmp_path / "r.label.gii")), sites, "both")
+    pair = read_atlas(
+        (annot(tmp_path / "lh.annot"), label_gifti(tmp_path / "r.label.gii")), sites, "both"
+    )
     cifti = read_atlas(dlabel(tmp_path / "both.dlabel.nii"), sites, "both")
     for atlas in (pair, cifti):
         assert atlas.names == ("left north", "left south", "right north", "right south")
@@ -251,14 +296,19 @@ def test_two_hemispheres(tmp_path: Path) -> None:
 
 def test_a_file_s_name_tells_its_hemisphere_whatever_the_order(tmp_path: Path) -> None:
     sites = Sites.named("fsaverage4", hemi="both")
-    files = annot(tmp_path / "lh.a.annot"), annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS))
+    files = (
+        annot(tmp_path / "lh.a.annot"),
+        annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS)),
+    )
     swapped, straight = read_atlas(files[::-1], sites, "both"), read_atlas(files, sites, "both")
     assert swapped.names == straight.names == ("north", "left south", "right south")
     np.testing.assert_array_equal(swapped.labels, straight.labels)
     with pytest.raises(ValueError, match="no regions of the right hemisphere"):
         read_atlas(files[0], SITES, "right")
     assert read_atlas(files[1], SITES, None).names == ("south",)
-    with pytest.raises(ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"):
+    with pytest.raises(
+        ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"
+    ):
         read_atlas((files[0], annot(tmp_path / "lh.b.annot")), sites, "both")
 
 
@@ -268,7 +318,9 @@ def test_without_a_mask_sites_without_data_are_no_cortex() -> None:
     atlas = Atlas(parcels(6), tuple("abcdef"))
     given = {"components_": maps, "sites_": SITES, "hemi_": "left"}
     masked = overlap(SimpleNamespace(**given, mask_=~WALL), atlas, n_spins=30)
-    plain = overlap(SimpleNamespace(**given, mask_=None, mean_=maps.mean(axis=0)), atlas, n_spins=30)
+    plain = overlap(
+        SimpleNamespace(**given, mask_=None, mean_=maps.mean(axis=0)), atlas, n_spins=30
+    )
     for name, column in masked.table.items():
         np.testing.assert_array_equal(plain.table[name], column)
 
@@ -284,7 +336,9 @@ def test_faces_take_the_region_of_most_corners(tmp_path: Path) -> None:
 
 def test_an_annotation_of_fsaverage_serves_fsaverage5(tmp_path: Path) -> None:
     dense, sites = Sites.named("fsaverage7"), Sites.named("fsaverage5")
-    atlas = read_atlas(annot(tmp_path / "lh.annot", 1 + (dense.coordinates[:, 2] < 0)), sites, "left")
+    atlas = read_atlas(
+        annot(tmp_path / "lh.annot", 1 + (dense.coordinates[:, 2] < 0)), sites, "left"
+    )
     np.testing.assert_array_equal(atlas.labels, sites.coordinates[:, 2] < 0)
 
 
@@ -327,7 +381,11 @@ def test_real_labels(data_folder: Path) -> None:
     """The regions of aparc on fsaverage5 against a component that is one of them."""
     with np.load(data_folder / "labels" / "labels_fsaverage5.npz") as archive:
         assert any(name.startswith("aparc") for name in archive.files)
-        name = next(name for name in archive.files if name.startswith("aparc") and not name.endswith("names"))
+        name = next(
+            name
+            for name in archive.files
+            if name.startswith("aparc") and not name.endswith("names")
+        )
         labels = np.asarray(archive[name])[:10242].astype(np.int64)
     sites = Sites.named("fsaverage5")
     keys = np.unique(labels)
@@ -335,5 +393,7 @@ def test_real_labels(data_folder: Path) -> None:
     target = int(np.argsort(np.bincount(region))[len(keys) // 2])
     maps = 0.1 + (region == target)[None].astype(float)
     found = overlap(fitted(maps, sites), Atlas(region, tuple(map(str, keys))), n_spins=50)
-    assert found.names[0] == f"{keys[target]}?"  # 50 rotations cannot tell 35 regions from chance, though p is small
+    assert (
+        found.names[0] == f"{keys[target]}?"
+    )  # 50 rotations cannot tell 35 regions from chance, though p is small
     assert found.table["p"][0] <= 0.05

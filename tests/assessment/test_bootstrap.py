@@ -43,12 +43,18 @@ def test_shapes_and_signs(spread: Bootstrap, one: tuple[ico.CorticalFactorizatio
     assert np.all(spread.stability > 0.8) and np.all(spread.stability <= 1)
 
 
-def refit(model: ico.CorticalFactorization, X: np.ndarray, of: np.ndarray, **changes: object) -> list[np.ndarray]:
+def refit(
+    model: ico.CorticalFactorization, X: np.ndarray, of: np.ndarray, **changes: object
+) -> list[np.ndarray]:
     """The estimator's own fit to `X`, matched to the model: maps and loadings of the subjects `of`."""
-    other = ico.CorticalFactorization(3, mesh="fsaverage3", **{"n_starts": 3, "tol": 1e-3, "level": 1, **changes})  # type: ignore[arg-type]
+    other = ico.CorticalFactorization(
+        3, mesh="fsaverage3", **{"n_starts": 3, "tol": 1e-3, "level": 1, **changes}
+    )  # type: ignore[arg-type]
     other.fit(X)
     theirs = other.transform(of)
-    scale = np.sqrt((theirs**2).mean(axis=0))  # a model's maps are those of a subject with the root mean square
+    scale = np.sqrt(
+        (theirs**2).mean(axis=0)
+    )  # a model's maps are those of a subject with the root mean square
     order = ico.match_components(model, other).b
     return [(other.components_ * scale[:, None])[order], (theirs / scale)[:, order]]
 
@@ -65,7 +71,9 @@ def test_standard_errors_are_those_of_refitting_drawn_subjects() -> None:
         drawn = cohort.X[np.random.default_rng(draw).integers(30, size=30)]
         same = {**once, "random_state": start, "penalty": model.solution_.penalty}
         refits.append(refit(model, drawn, cohort.X, **same))
-    for values, error in zip(zip(*refits, strict=True), (found.component_se, found.loading_se), strict=True):
+    for values, error in zip(
+        zip(*refits, strict=True), (found.component_se, found.loading_se), strict=True
+    ):
         np.testing.assert_allclose(error, np.std(values, axis=0, ddof=1), rtol=1e-6, atol=1e-9)
 
 
@@ -79,8 +87,13 @@ def test_standard_errors_are_those_of_other_cohorts(method: str, most: float) ->
     model, cohort = fitted(40, method=method)
     spread = bootstrap(model, cohort, n_resamples=24)
     others = ico.simulate_cohort(520, 3, mesh="fsaverage3", random_state=0).X[40:]
-    refits = [refit(model, others[first : first + 40], cohort.X, method=method) for first in range(0, 480, 40)]
-    for values, error in zip(zip(*refits, strict=True), (spread.component_se, spread.loading_se), strict=True):
+    refits = [
+        refit(model, others[first : first + 40], cohort.X, method=method)
+        for first in range(0, 480, 40)
+    ]
+    for values, error in zip(
+        zip(*refits, strict=True), (spread.component_se, spread.loading_se), strict=True
+    ):
         true = np.linalg.norm(np.std(values, axis=0, ddof=1))
         assert 0.6 * true < np.linalg.norm(error) < most * true
 
@@ -91,7 +104,9 @@ def test_more_subjects_are_surer(spread: Bootstrap) -> None:
     assert np.linalg.norm(more.component_se) < 0.85 * np.linalg.norm(spread.component_se)
 
 
-def test_same_seed_same_bits(spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]) -> None:
+def test_same_seed_same_bits(
+    spread: Bootstrap, one: tuple[ico.CorticalFactorization, Cohort]
+) -> None:
     again = bootstrap(*one, n_resamples=24)
     np.testing.assert_array_equal(again.component_se, spread.component_se)
     np.testing.assert_array_equal(again.loading_se, spread.loading_se)
@@ -165,7 +180,9 @@ def test_a_store_is_resampled_as_the_same_maps_in_memory(
 ) -> None:
     model, cohort = one
     save_store(cohort, tmp_path / "store")
-    stored, held = (bootstrap(model, data, n_resamples=3) for data in (open_store(tmp_path / "store"), cohort))
+    stored, held = (
+        bootstrap(model, data, n_resamples=3) for data in (open_store(tmp_path / "store"), cohort)
+    )
     np.testing.assert_allclose(stored.component_se, held.component_se, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(stored.loading_se, held.loading_se, rtol=1e-6, atol=1e-9)
 

@@ -34,7 +34,9 @@ def test_a_fit_and_itself_in_another_order(first: Any) -> None:
     found = ico.compare(first, twin, n_spins=39)
     assert found.table["component_b"].tolist() == [2, 3, 1]
     np.testing.assert_allclose(found.table["similarity"], 1)
-    assert found.p == pytest.approx(1 / 40) and (found.table["p"] <= found.table["p_corrected"]).all()
+    assert (
+        found.p == pytest.approx(1 / 40) and (found.table["p"] <= found.table["p_corrected"]).all()
+    )
     assert found.null_mean < 0.9 and "Mean similarity of 3 pairs: 1.00" in str(found)
     again = ico.compare(first, twin, n_spins=39)
     np.testing.assert_array_equal(again.table["null_mean"], found.table["null_mean"])
@@ -72,7 +74,9 @@ def test_fsaverage_against_fs_lr(data_folder: Path) -> None:
     old, new = find_meshes(spheres, "left", ("fsaverage4", "fsLR32k"), areas=False)
     other = copy(model)
     other.sites_ = ico.Sites.from_sphere(*fs_lr_sphere("left"))
-    other.components_ = Resampler(old.sphere, new.sphere, "barycentric")(model.components_)[[1, 2, 0]]
+    other.components_ = Resampler(old.sphere, new.sphere, "barycentric")(model.components_)[
+        [1, 2, 0]
+    ]
     with refused("spheres", "registered spheres"):
         ico.compare(model, other, n_spins=1)
     for a, b, order in ((model, other, [3, 1, 2]), (other, model, [2, 3, 1])):
@@ -97,14 +101,27 @@ def test_files(first: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     first.save(tmp_path / "a.zip")
     fitted("fsaverage3", rows=slice(20, 40)).save(tmp_path / "b.zip")
     out = tmp_path / "out"
-    words = ["compare", str(tmp_path / "a.zip"), str(tmp_path / "b.zip"), "-o", str(out), "--spins", "9"]
+    words = [
+        "compare",
+        str(tmp_path / "a.zip"),
+        str(tmp_path / "b.zip"),
+        "-o",
+        str(out),
+        "--spins",
+        "9",
+    ]
     assert main(words) == 0
     assert "Mean similarity of 3 pairs" in capsys.readouterr().out
     names = ["comparison.json", "comparison.pdf", "comparison.png", "comparison.tsv"]
     assert sorted(path.name for path in out.iterdir() if path.name[0] != ".") == names
     header, *rows = [line.split("\t") for line in (out / "comparison.tsv").read_text().splitlines()]
     about = json.loads((out / "comparison.json").read_text())
-    assert len(rows) == 3 and not undescribed(out) and set(header) < set(about) and about["n_spins"] == 9
+    assert (
+        len(rows) == 3
+        and not undescribed(out)
+        and set(header) < set(about)
+        and about["n_spins"] == 9
+    )
     assert (out / "comparison.png").read_bytes()[:4] == b"\x89PNG"
     assert main([*words, "-q"]) == 2 and "--overwrite" in capsys.readouterr().err
     (out / "comparison.tsv").write_text("mine")

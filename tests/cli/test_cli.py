@@ -19,7 +19,17 @@ from icofactor.cli.main import _parser, main, option_naming
 from icofactor.errors import ArgumentError, CohortError, render
 from icofactor.progress import Stages
 
-HEAVY = ["jax", "numba", "matplotlib", "nilearn", "zarr", "nibabel", "sklearn", "scipy.sparse", "tqdm"]
+HEAVY = [
+    "jax",
+    "numba",
+    "matplotlib",
+    "nilearn",
+    "zarr",
+    "nibabel",
+    "sklearn",
+    "scipy.sparse",
+    "tqdm",
+]
 SMALL = ["--hemisphere", "left", "--n-subjects", "6", "--n-components", "2", "--no-figures", "-q"]
 
 
@@ -43,7 +53,9 @@ except SystemExit as end:
     print("status", end.code)
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     *text, status, loaded = done.stdout.splitlines()
     assert expected in "\n".join(text)
     assert (status, loaded, done.stderr) == ("status 0", "[]", "")
@@ -59,7 +71,9 @@ print([name for name in {HEAVY!r} if name in sys.modules])
         ["fit", "maps", "-o", "out", "--entities", "ses"],
     ],
 )
-def test_words_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_are_not_understood(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
@@ -90,7 +104,10 @@ def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--n-components", "0"], "--n-components must be a whole number ≥ 1; found 0"),
         (["--n-subjects", "0"], "--n-subjects must be a whole number ≥ 1; found 0"),
-        (["--n-subjects", "3", "--n-components", "4"], "--n-components 4 is more than the 3 subjects"),
+        (
+            ["--n-subjects", "3", "--n-components", "4"],
+            "--n-components 4 is more than the 3 subjects",
+        ),
         (
             ["--modality", "nonsense"],
             "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'",
@@ -114,8 +131,14 @@ def test_bad_arguments_are_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["demo", "out", "--n-subjects", "many"], "argument --n-subjects: must be a whole number; found 'many'"),
-        (["prepare", "maps", "-o", "s", "--smooth", "wide"], "argument --smooth: must be a number; found 'wide'"),
+        (
+            ["demo", "out", "--n-subjects", "many"],
+            "argument --n-subjects: must be a whole number; found 'many'",
+        ),
+        (
+            ["prepare", "maps", "-o", "s", "--smooth", "wide"],
+            "argument --smooth: must be a number; found 'wide'",
+        ),
     ],
 )
 def test_what_is_not_a_number_is_said_plainly(
@@ -130,8 +153,15 @@ def test_arguments_without_an_option_have_the_name_of_their_place() -> None:
     """What Python calls X or cohort is INPUT; the fits that compare calls a and b are A and B."""
     _, commands = _parser()
     name = lambda command, argument: option_naming(commands[command])(argument, None)
-    assert [name("fit", argument) for argument in ("X", "cohort", "paths", "mesh")] == [*["INPUT"] * 3, "--mesh"]
-    assert (name("compare", "a"), name("compare", "b"), name("fit", "sessions")) == ("A", "B", "--sessions")
+    assert [name("fit", argument) for argument in ("X", "cohort", "paths", "mesh")] == [
+        *["INPUT"] * 3,
+        "--mesh",
+    ]
+    assert (name("compare", "a"), name("compare", "b"), name("fit", "sessions")) == (
+        "A",
+        "B",
+        "--sessions",
+    )
     error = CohortError("sessions", "must be all, or sessions of the scans")
     assert error.describe(option_naming(commands["fit"])).startswith("--sessions: must be all")
 
@@ -161,10 +191,18 @@ def test_the_place_is_looked_at_before_the_work(
     file = tmp_path / "file"
     file.write_text("mine")
     assert main(["demo", str(file), *SMALL]) == 2
-    assert capsys.readouterr().err == f"icofactor demo: {file} is a file, but a folder must be written there\n"
+    assert (
+        capsys.readouterr().err
+        == f"icofactor demo: {file} is a file, but a folder must be written there\n"
+    )
     assert main(["demo", str(file / "deep"), *SMALL, "--overwrite"]) == 2
     assert "is a file" in capsys.readouterr().err
-    for name in ("components.png", "desc-icofactor_loadings.tsv", "desc-icofactor_participants.tsv", "model.zip"):
+    for name in (
+        "components.png",
+        "desc-icofactor_loadings.tsv",
+        "desc-icofactor_participants.tsv",
+        "model.zip",
+    ):
         out = tmp_path / f"holds {name}"
         out.mkdir()
         (out / name).write_text("mine")
@@ -226,11 +264,20 @@ def test_trouble_in_the_last_step_leaves_nothing(
     ("said", "shown"),
     [
         ("{n_components=4} is more", "--n-components 4 is more"),
-        ("{hemi='left'}, but the cohort contains 'right'", "--hemisphere left, but the cohort contains 'right'"),
+        (
+            "{hemi='left'}, but the cohort contains 'right'",
+            "--hemisphere left, but the cohort contains 'right'",
+        ),
         ("{mesh} must be a name", "--mesh must be a name"),
         ("the mesh must be known", "the mesh must be known"),
-        ("say {mesh='fsaverage6'}, or mesh=Sites.from_file(x)", "say --mesh fsaverage6, or mesh=Sites.from_file(x)"),
-        ("/data/n_components/x.gii and n_components.tsv", "/data/n_components/x.gii and n_components.tsv"),
+        (
+            "say {mesh='fsaverage6'}, or mesh=Sites.from_file(x)",
+            "say --mesh fsaverage6, or mesh=Sites.from_file(x)",
+        ),
+        (
+            "/data/n_components/x.gii and n_components.tsv",
+            "/data/n_components/x.gii and n_components.tsv",
+        ),
         ("exists; pass {overwrite=True} to replace it", "exists; pass --overwrite to replace it"),
         ("{penalty=2}", "penalty=2"),
         ("use {hemi='left' or 'right'}", "use --hemisphere left or right"),
@@ -255,14 +302,24 @@ def test_every_bad_file_has_a_line(
     problem = CohortError.of([("a.gii", "cut   short"), ("b.gii", "has no {hemisphere='left'}")])
     monkeypatch.setattr("icofactor.cohort.simulate.simulate_cohort", raising(problem))
     assert main(["demo", str(tmp_path / "out"), *SMALL]) == 2
-    expected = "icofactor demo: 2 problems:\n  a.gii: cut short\n  b.gii: has no --hemisphere left\n"
+    expected = (
+        "icofactor demo: 2 problems:\n  a.gii: cut short\n  b.gii: has no --hemisphere left\n"
+    )
     assert capsys.readouterr() == ("", expected)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_interrupting_a_process(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "icofactor.cli", "demo", str(tmp_path / "out"), "--n-subjects", "2000"]
+    words = [
+        sys.executable,
+        "-m",
+        "icofactor.cli",
+        "demo",
+        str(tmp_path / "out"),
+        "--n-subjects",
+        "2000",
+    ]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored, as by nohup
     try:
         process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -323,7 +380,9 @@ sys.exit(programs.main())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_in_a_destructor_ends_the_command() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", LOST], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 130
     assert ended.stderr == "icofactor demo: interrupted; no partial results were left behind\n"
 
@@ -339,8 +398,13 @@ def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_what_is_said_is_one_line() -> None:
-    words, buffered = [sys.executable, "-m", "icofactor", "--version"], os.environ | {"PYTHONUNBUFFERED": ""}
+    words, buffered = (
+        [sys.executable, "-m", "icofactor", "--version"],
+        os.environ | {"PYTHONUNBUFFERED": ""},
+    )
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(words, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(
+            words, env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert ended.returncode == 1
     assert ended.stderr == "icofactor: cannot write its output (No space left on device)\n"

@@ -21,7 +21,12 @@ from icofactor.results.associations import write_associations
 N = 40
 FEW = ["--permutations", "99", "--bootstrap", "50"]
 TABLES = (
-    *("associations", "associations_coefficients", "associations_expected", "associations_adjusted"),
+    *(
+        "associations",
+        "associations_coefficients",
+        "associations_expected",
+        "associations_adjusted",
+    ),
     *("pls", "pls_variables", "normative"),
 )
 MAPS = "hemi-L_space-fsaverage_den-642_desc-icofactor_effects.shape.gii"
@@ -41,28 +46,48 @@ def tables(fitted: Path) -> Path:
     """Tables about these people: more columns, gaps, behaviour."""
     place = fitted.parent
     names = read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
-    people = {"participant_id": names[::-1], "iq": [90 + i % 13 for i in range(N)]}  # in another order
+    people = {
+        "participant_id": names[::-1],
+        "iq": [90 + i % 13 for i in range(N)],
+    }  # in another order
     people["group"] = ["control" if i % 3 else "patient" for i in range(N)]
     people["family"] = [str(i // 2) for i in range(N)]
     people |= {"double": [2 * iq for iq in people["iq"]], "study": ["one"] * N}
-    people["arm"] = ["b" if group == "control" and i % 2 else "a" for i, group in enumerate(people["group"])]
+    people["arm"] = [
+        "b" if group == "control" and i % 2 else "a" for i, group in enumerate(people["group"])
+    ]
     write(place / "people.tsv", people)
     write(place / "gaps.tsv", {**people, "iq": ["n/a", *people["iq"][1:]]})
     write(place / "twice.tsv", {name: [*values, values[0]] for name, values in people.items()})
     write(place / "strangers.tsv", {**people, "participant_id": [f"x{i}" for i in range(N)]})
     write(place / "nameless.tsv", {"iq": people["iq"]})
-    write(place / "behaviour.tsv", {"participant_id": names, "memory": range(N), "speed": [i % 7 for i in range(N)]})
+    write(
+        place / "behaviour.tsv",
+        {"participant_id": names, "memory": range(N), "speed": [i % 7 for i in range(N)]},
+    )
     return place
 
 
 def write(path: Path, columns: dict[str, Any]) -> None:
     rows = zip(*columns.values(), strict=True)
-    path.write_text("\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    path.write_text(
+        "\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n"
+    )
 
 
 def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = ["associate", str(fitted), "--formula", "age + sex", "--contrast", "age: 60 - 30", *FEW, "-o", str(out)]
+    words = [
+        "associate",
+        str(fitted),
+        "--formula",
+        "age + sex",
+        "--contrast",
+        "age: 60 - 30",
+        *FEW,
+        "-o",
+        str(out),
+    ]
     assert main(words) == 0
     table = read_table(out / "associations.tsv")[0]
     assert table["kind"] == ["term"] * 6 + ["contrast"] * 3
@@ -77,10 +102,17 @@ def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert set(table) <= set(about) and about["cells"]["sex"] == found.settings["cells"]["sex"]
     assert about["loadings"]["sha256"] and about["formula"] == "age + sex"
     assert read_table(out / "associations_coefficients.tsv")[0]["column"][3:6] == ["age"] * 3
-    expected, adjusted = (read_table(out / f"associations_{name}.tsv")[0] for name in ("expected", "adjusted"))
+    expected, adjusted = (
+        read_table(out / f"associations_{name}.tsv")[0] for name in ("expected", "adjusted")
+    )
     assert expected["column"].count("sex") == 2 * 3 and expected["column"].count("age") == 50 * 3
-    assert adjusted["participant_id"] == 2 * people["participant_id"] and adjusted["value"][N:] == people["sex"]
-    np.testing.assert_allclose(np.array(adjusted["component02"][:N], dtype=float), found.adjusted("age")[1][:, 1])
+    assert (
+        adjusted["participant_id"] == 2 * people["participant_id"]
+        and adjusted["value"][N:] == people["sex"]
+    )
+    np.testing.assert_allclose(
+        np.array(adjusted["component02"][:N], dtype=float), found.adjusted("age")[1][:, 1]
+    )
     maps = nib.load(out / MAPS)
     assert [one.metadata["Name"] for one in maps.darrays] == ["age", "sex", "age: 60 - 30"]
     expected = found.table["estimate"][:3] @ model.components_
@@ -90,8 +122,24 @@ def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["associate", str(fitted), "--participants", str(tables / "people.tsv"), *FEW, "-o", str(out), "-q"]
-    more = ["--pls", str(tables / "behaviour.tsv"), "--reference", "group=control", "--smooth", "iq=3"]
+    words = [
+        "associate",
+        str(fitted),
+        "--participants",
+        str(tables / "people.tsv"),
+        *FEW,
+        "-o",
+        str(out),
+        "-q",
+    ]
+    more = [
+        "--pls",
+        str(tables / "behaviour.tsv"),
+        "--reference",
+        "group=control",
+        "--smooth",
+        "iq=3",
+    ]
     assert main([*words, "--formula", "group", "--groups", "family", *more]) == 0
     assert json.loads((out / "associations.json").read_text())["n_groups"] == N // 2
     assert set(read_table(out / "associations.tsv")[0]["term"]) == {"s(iq)", "group"}
@@ -99,12 +147,22 @@ def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: 
     assert read_table(out / "pls_variables.tsv")[0]["variable"][-2:] == ["memory", "speed"]
     assert (out / "pls.png").stat().st_size > 1000
     scores = read_table(out / "normative.tsv")[0]
-    assert scores["participant_id"] == read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
+    assert (
+        scores["participant_id"]
+        == read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
+    )
     assert scores["reference"].count("1") == N - 14 and "s(iq)" not in scores
     written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert written == {*(f"{name}{end}" for name in TABLES for end in (".tsv", ".json")), MAPS, "pls.png"}
+    assert written == {
+        *(f"{name}{end}" for name in TABLES for end in (".tsv", ".json")),
+        MAPS,
+        "pls.png",
+    }
     for name in TABLES:  # says what every column holds
-        columns, about = read_table(out / f"{name}.tsv")[0], json.loads((out / f"{name}.json").read_text())
+        columns, about = (
+            read_table(out / f"{name}.tsv")[0],
+            json.loads((out / f"{name}.json").read_text()),
+        )
         assert all(about[column]["Description"] for column in columns), name
         assert about["loadings"]["sha256"]
 
@@ -114,18 +172,32 @@ def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None
     loadings = read_table(fitted / "desc-icofactor_loadings.tsv")[0]
     names = [name for name in loadings["participant_id"] for _ in "ab"]
     sessions = ["ses-1", "ses-2"] * N
-    values = {c: [float(v) + 0.1 * i for v in loadings[c] for i in (0, 1)] for c in list(loadings)[1:]}
+    values = {
+        c: [float(v) + 0.1 * i for v in loadings[c] for i in (0, 1)] for c in list(loadings)[1:]
+    }
     write(tmp_path / "scans.tsv", {"participant_id": names, "session_id": sessions, **values})
     order = np.random.default_rng(0).permutation(2 * N)
-    table = {"participant_id": names, "session_id": sessions, "age": [20 + i % 31 for i in range(2 * N)]}
-    write(tmp_path / "ages.tsv", {name: [column[i] for i in order] for name, column in table.items()})
+    table = {
+        "participant_id": names,
+        "session_id": sessions,
+        "age": [20 + i % 31 for i in range(2 * N)],
+    }
+    write(
+        tmp_path / "ages.tsv", {name: [column[i] for i in order] for name, column in table.items()}
+    )
     done = write_associations(
-        tmp_path / "scans.tsv", tmp_path / "out", "age", participants=tmp_path / "ages.tsv", n_permutations=50
+        tmp_path / "scans.tsv",
+        tmp_path / "out",
+        "age",
+        participants=tmp_path / "ages.tsv",
+        n_permutations=50,
     )
     assert done.associations is not None and done.associations.settings["n_groups"] == N
     np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
     names = (f"associations{end}" for end in ("", "_adjusted", "_coefficients", "_expected"))
-    assert [file.name for file in done.files] == [f"{name}{end}" for name in names for end in (".json", ".tsv")]
+    assert [file.name for file in done.files] == [
+        f"{name}{end}" for name in names for end in (".json", ".tsv")
+    ]
 
 
 def test_results_join_the_fit_and_leave_with_it(
@@ -142,7 +214,15 @@ def test_results_join_the_fit_and_leave_with_it(
     assert main(words) == 0 and (own / MAPS).is_file()
     assert main(words) == 2 and "--overwrite" in capsys.readouterr().err
     assert main([*words, "--overwrite"]) == 0
-    more = ["--pls", str(tables / "behaviour.tsv"), "--reference", "sex=F", "--formula", "age", "--overwrite"]
+    more = [
+        "--pls",
+        str(tables / "behaviour.tsv"),
+        "--reference",
+        "sex=F",
+        "--formula",
+        "age",
+        "--overwrite",
+    ]
     assert main(["associate", str(own), *more, *FEW, "-q"]) == 0
     assert main(["compare", str(own), str(fitted), "-o", str(own), "--spins", "2", "-q"]) == 0
     left = ("associations", "effects", "pls", "normative", "comparison")
@@ -172,20 +252,46 @@ def test_no_other_fit_comes_between_reading_a_fit_and_looking_at_its_folder(
         if command == "associate":
             write_associations(fitted, formula="age")
         else:
-            main(["select", "--model", str(fitted), "--atlas", "none.annot", "-o", str(fitted), "--verbose"])
+            main(
+                [
+                    "select",
+                    "--model",
+                    str(fitted),
+                    "--atlas",
+                    "none.annot",
+                    "-o",
+                    str(fitted),
+                    "--verbose",
+                ]
+            )
 
 
 BAD = [
     (["--formula", "agee"], "no column 'agee'; its columns: 'age', 'sex'"),
-    (["--formula", "__import__('os').system('true')"], "--formula: '.' cannot be used in a formula"),
+    (
+        ["--formula", "__import__('os').system('true')"],
+        "--formula: '.' cannot be used in a formula",
+    ),
     (["--formula", "age", "--groups", "family"], "no column 'family'"),
     (["--formula", "age", "--contrast", "sex: F - M"], "--contrast must be of the form"),
     (["--formula", "age", "--permutations", "-1"], "--permutations must be a whole number"),
     (["--formula", "age", "--smooth", "age=x"], "--smooth must be columns"),
-    (["--formula", "iq + double", "--participants", "people.tsv"], "--formula: double cannot be distinguished from iq"),
-    (["--formula", "iq + study", "--participants", "people.tsv"], "'study' is one in all rows: leave it out"),
-    (["--formula", "group:arm", "--participants", "people.tsv"], "nobody has arm b and group patient: leave out"),
-    (["--formula", "iq", "--participants", "gaps.tsv"], "leave these rows out with --missing-covariates skip"),
+    (
+        ["--formula", "iq + double", "--participants", "people.tsv"],
+        "--formula: double cannot be distinguished from iq",
+    ),
+    (
+        ["--formula", "iq + study", "--participants", "people.tsv"],
+        "'study' is one in all rows: leave it out",
+    ),
+    (
+        ["--formula", "group:arm", "--participants", "people.tsv"],
+        "nobody has arm b and group patient: leave out",
+    ),
+    (
+        ["--formula", "iq", "--participants", "gaps.tsv"],
+        "leave these rows out with --missing-covariates skip",
+    ),
     (["--formula", "iq", "--participants", "twice.tsv"], "more than once"),
     (["--formula", "iq", "--participants", "strangers.tsv"], "lists none of the people"),
     (["--formula", "iq", "--participants", "nameless.tsv"], "has no column participant_id"),
@@ -200,7 +306,12 @@ BAD = [
 
 @pytest.mark.parametrize(("words", "says"), BAD)
 def test_bad_input_is_one_line_and_nothing_written(
-    words: list[str], says: str, fitted: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    says: str,
+    fitted: Path,
+    tables: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [str(tables / word) if word.endswith(".tsv") else word for word in words]
     assert main(["associate", str(fitted), *given, "-o", str(tmp_path / "out")]) == 2
@@ -209,11 +320,25 @@ def test_bad_input_is_one_line_and_nothing_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_a_fit(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_a_fit(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.tsv").write_text("a\tb\n1\t2\n")
     for place in ("empty", "notes.tsv", "nowhere", str(fitted / "model.zip")):
-        assert main(["associate", str(tmp_path / place), "--formula", "age", "-o", str(tmp_path / "out")]) == 2
+        assert (
+            main(
+                [
+                    "associate",
+                    str(tmp_path / place),
+                    "--formula",
+                    "age",
+                    "-o",
+                    str(tmp_path / "out"),
+                ]
+            )
+            == 2
+        )
         assert capsys.readouterr().err.count("\n") == 1
     write(tmp_path / "loadings.tsv", {"participant_id": ["a"], "component01": [1]})
     assert main(["associate", str(tmp_path / "loadings.tsv"), "--formula", "age"]) == 2

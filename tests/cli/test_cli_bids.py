@@ -34,16 +34,37 @@ def subjects(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("labels", "kept"), [([], names(N)), (["005", "sub-002", "001", "003", "004", "006"], names(6))]
 )
-def test_a_group_is_fitted(derivatives: Path, tmp_path: Path, labels: list[str], kept: list[str]) -> None:
+def test_a_group_is_fitted(
+    derivatives: Path, tmp_path: Path, labels: list[str], kept: list[str]
+) -> None:
     given = ["--participant-label", *labels] if labels else []
-    words = [str(derivatives), str(tmp_path / "out"), "group", "--measure", "reho", "--task-label", "rest", *given]
+    words = [
+        str(derivatives),
+        str(tmp_path / "out"),
+        "group",
+        "--measure",
+        "reho",
+        "--task-label",
+        "rest",
+        *given,
+    ]
     assert bids.main([*words, "--n-components", "2", "--no-figures", "--quiet"]) == 0
     assert sorted(subjects(tmp_path / "out")) == kept
     assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_it_is_a_fit(derivatives: Path, tmp_path: Path) -> None:
-    words = [str(derivatives), "OUT", "group", "--participant_label", "01", "--session-label", "ses-1", "--level", "1"]
+    words = [
+        str(derivatives),
+        "OUT",
+        "group",
+        "--participant_label",
+        "01",
+        "--session-label",
+        "ses-1",
+        "--level",
+        "1",
+    ]
     (derivatives / "sub-01").mkdir()
     options = _options(bids.as_fit(words))
     assert (options.command, options.out, options.level) == ("fit", Path("OUT"), 1)
@@ -51,7 +72,15 @@ def test_it_is_a_fit(derivatives: Path, tmp_path: Path) -> None:
 
 
 def test_labels_and_entities_choose_together(derivatives: Path) -> None:
-    words = [str(derivatives), "OUT", "group", "--task-label", "rest", "--entities", "run=1,desc=denoised"]
+    words = [
+        str(derivatives),
+        "OUT",
+        "group",
+        "--task-label",
+        "rest",
+        "--entities",
+        "run=1,desc=denoised",
+    ]
     assert _options(bids.as_fit(words)).entities == {"task": "rest", "run": "1", "desc": "denoised"}
 
 
@@ -64,10 +93,17 @@ def test_errors_begin_with_the_name_of_the_program(
     assert capsys.readouterr().err.splitlines()[-1].startswith("icofactor-bids: ")
 
 
-def test_series_alone_name_the_command_that_computes_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_series_alone_name_the_command_that_computes_maps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     maps = hemispheres(simulate_cohort(2, 2, "reho", "both", mesh="fsaverage3").X)
-    fmriprep_tree(tmp_path / "fmriprep", names(2), maps, "task-rest", "space-fsaverage3", "bold.func")
-    assert bids.main([str(tmp_path / "fmriprep"), str(tmp_path / "out"), "group", "--measure", "reho"]) == 2
+    fmriprep_tree(
+        tmp_path / "fmriprep", names(2), maps, "task-rest", "space-fsaverage3", "bold.func"
+    )
+    assert (
+        bids.main([str(tmp_path / "fmriprep"), str(tmp_path / "out"), "group", "--measure", "reho"])
+        == 2
+    )
     assert "icofactor prepare reho" in capsys.readouterr().err
 
 
@@ -80,13 +116,17 @@ def test_the_table_of_the_dataset_is_used_for_all_participants(derivatives: Path
 
 
 @pytest.mark.parametrize("level", ["participant", "nothing"])
-def test_other_levels_are_refused(derivatives: Path, level: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_levels_are_refused(
+    derivatives: Path, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         bids.main([str(derivatives), "OUT", level])
     assert stop.value.code == 2 and "group" in capsys.readouterr().err
 
 
-def test_unknown_participants_are_named(derivatives: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_participants_are_named(
+    derivatives: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         bids.main([str(derivatives), "OUT", "group", "--participant-label", "001", "nobody"])
     assert "sub-nobody" in capsys.readouterr().err

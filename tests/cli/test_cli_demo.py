@@ -50,12 +50,18 @@ def test_maps_are_the_components(demo: Demo) -> None:
     expected = demo.model.components_.astype(np.float32)
     image = nib.load(demo.folder / MAPS)
     assert image.meta["AnatomicalStructurePrimary"] == "CortexLeft"
-    assert [array.meta["Name"] for array in image.darrays] == ["component01", "component02", "component03"]
+    assert [array.meta["Name"] for array in image.darrays] == [
+        "component01",
+        "component02",
+        "component03",
+    ]
     np.testing.assert_array_equal(np.stack([array.data for array in image.darrays]), expected)
     np.testing.assert_array_equal(load_surf_data(demo.folder / MAPS), expected.T)
 
 
-@pytest.mark.skipif(shutil.which("wb_command") is None, reason="Connectome Workbench is not installed")
+@pytest.mark.skipif(
+    shutil.which("wb_command") is None, reason="Connectome Workbench is not installed"
+)
 def test_workbench_reads_the_maps_of_the_demo(demo: Demo) -> None:
     words = ["wb_command", "-file-information", str(demo.folder / MAPS)]
     answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
@@ -67,7 +73,9 @@ def test_tables_are_the_loadings_and_the_people(demo: Demo) -> None:
     header, *rows = table(demo.folder / "desc-icofactor_loadings.tsv")
     assert header == ["participant_id", "component01", "component02", "component03"]
     assert tuple(row[0] for row in rows) == demo.cohort.subjects
-    np.testing.assert_allclose(np.array([row[1:] for row in rows], dtype=np.float64), demo.model.loadings_, rtol=1e-9)
+    np.testing.assert_allclose(
+        np.array([row[1:] for row in rows], dtype=np.float64), demo.model.loadings_, rtol=1e-9
+    )
     header, *rows = table(demo.folder / "desc-icofactor_participants.tsv")
     assert header == ["participant_id", "age", "sex"]
     assert [row[0] for row in rows] == list(demo.cohort.subjects)
@@ -84,11 +92,17 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
     assert found["model"]["random_state"] == 0
     assert found["result"]["explained_between_subject_variance"] == demo.model.explained_
     assert found["versions"]["icofactor"] == __version__
-    assert {"python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(found["versions"])
+    assert {"python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(
+        found["versions"]
+    )
     assert all(found["versions"].values())
     description = json.loads((demo.folder / "dataset_description.json").read_text(encoding="utf-8"))
     assert [record["Name"] for record in description["GeneratedBy"]] == ["icofactor"]
-    files = {path.relative_to(demo.folder).as_posix() for path in demo.folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(demo.folder).as_posix()
+        for path in demo.folder.rglob("*")
+        if path.is_file()
+    }
     assert set(list_of(demo.folder)) == files - {LIST}
 
 
@@ -105,7 +119,9 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
 
     folder = demo.folder / "figures"
     # The picture of the components lies beside the maps, not a second time among the figures.
-    assert {path.stem for path in folder.glob("*.pdf")} - {path.stem for path in folder.glob("*.png")} == {"components"}
+    assert {path.stem for path in folder.glob("*.pdf")} - {
+        path.stem for path in folder.glob("*.png")
+    } == {"components"}
     for path in (demo.folder / "components.png", *folder.glob("*.png")):
         image = imread(path)[..., :3]
         drawn = (image < 0.9).any(axis=2)
@@ -126,7 +142,9 @@ def test_every_panel_is_drawn_for_print(demo: Demo) -> None:
     assert len(rows) >= 3
 
 
-def test_progress_goes_to_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_goes_to_the_error_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     few = ["--n-subjects", "4", "--n-components", "2", "--hemisphere", "right", "--no-figures"]
     assert main(["demo", str(tmp_path / "out"), *few]) == 0
     assert not (tmp_path / "out" / "figures").exists()

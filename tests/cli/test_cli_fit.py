@@ -40,7 +40,11 @@ def table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     """Header, first column, and the loadings."""
     header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     chosen = [i for i, name in enumerate(header) if name.startswith("component")]
-    return header, [row[0] for row in rows], np.array([[row[i] for i in chosen] for row in rows], dtype=np.float64)
+    return (
+        header,
+        [row[0] for row in rows],
+        np.array([[row[i] for i in chosen] for row in rows], dtype=np.float64),
+    )
 
 
 def with_wall(cohort: Cohort) -> np.ndarray:
@@ -63,12 +67,17 @@ class Files:
         return self.root / "subjects"
 
     def file(self, number: int, side: str = "lh") -> Path:
-        return self.tree / self.subjects[number] / "surf" / f"{side}.thickness.fwhm10.fsaverage4.mgh"
+        return (
+            self.tree / self.subjects[number] / "surf" / f"{side}.thickness.fwhm10.fsaverage4.mgh"
+        )
 
     def participants(self, **columns: Any) -> Path:
         path = self.root / "participants.tsv"
         rows = zip(self.subjects, *columns.values(), strict=True)
-        lines = ["\t".join(["participant_id", *columns]), *("\t".join(map(str, row)) for row in rows)]
+        lines = [
+            "\t".join(["participant_id", *columns]),
+            *("\t".join(map(str, row)) for row in rows),
+        ]
         path.write_text("\n".join(lines) + "\n")
         return path
 
@@ -105,7 +114,9 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     X, ids = with_wall(cohort), names(16)
     for variable, rows in (("SUBJECTS_DIR", slice(0, 12)), ("NEW_SUBJECTS_DIR", slice(12, 16))):
         root = freesurfer_tree(tmp_path / variable.lower(), ids[rows], hemispheres(X[rows]))
-        freesurfer_tree(root, ids[rows], hemispheres(X[rows] + 1), smoothing=20)  # -qcache makes several
+        freesurfer_tree(
+            root, ids[rows], hemispheres(X[rows] + 1), smoothing=20
+        )  # -qcache makes several
         freesurfer_tree(root, ids[rows], hemispheres(X[rows] + 2), measure="area")
         (root / "fsaverage5" / "surf").mkdir(parents=True)  # FreeSurfer links it there
         monkeypatch.setenv(variable, str(root))
@@ -122,12 +133,20 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert (tmp_path / "out" / "figures" / "components.pdf").stat().st_size > 10_000
     header, subjects, loadings = table(tmp_path / "new_loadings.tsv")
-    assert header[:5] == ["participant_id", "component01", "component02", "component03", "explained_variance"]
+    assert header[:5] == [
+        "participant_id",
+        "component01",
+        "component02",
+        "component03",
+        "explained_variance",
+    ]
     assert subjects == ids[12:]
     np.testing.assert_allclose(loadings, model.transform(X[12:]), rtol=1e-9, atol=1e-12)
 
 
-def test_story_of_the_hcp(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_story_of_the_hcp(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import nibabel as nib
 
     atlases = tmp_path / "HCPpipelines" / "global" / "templates" / "standard_mesh_atlases"
@@ -166,8 +185,14 @@ def test_fs_lr_is_fitted_where_it_lies(tmp_path: Path, data_folder: Path) -> Non
 
     sphere = nib.load(data_folder / "resample" / "L.sphere.32k_fs_LR.surf.gii")
     rng = np.random.default_rng(0)
-    X = 2.5 + rng.normal(0, 0.3, (4, 1)) * np.linspace(-1, 1, 64984) + rng.normal(0, 0.01, (4, 64984))
-    tree = hcp_tree(tmp_path / "HCP", names(4, "10{:04d}"), hemispheres(X), sphere=sphere.agg_data())
+    X = (
+        2.5
+        + rng.normal(0, 0.3, (4, 1)) * np.linspace(-1, 1, 64984)
+        + rng.normal(0, 0.01, (4, 64984))
+    )
+    tree = hcp_tree(
+        tmp_path / "HCP", names(4, "10{:04d}"), hemispheres(X), sphere=sphere.agg_data()
+    )
     words = ["fit", str(tree), "--measure", "myelin", "-o", str(tmp_path / "out"), *QUICK]
     assert main(words) == 0
     assert (tmp_path / "out" / "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii").exists()
@@ -179,10 +204,33 @@ def test_fs_lr_is_fitted_where_it_lies(tmp_path: Path, data_folder: Path) -> Non
 
 @pytest.mark.usefixtures("undrawn")
 def test_options_reach_the_model(files: Files) -> None:
-    words = ["--method", "LE-PPNMF", "--level", "1", "--n-starts", "3", "--polish", "1", "--engine", "numpy"]
-    assert files.fit(*words, "--random-seed", "7", "--hemisphere", "left", "--exclude", "sub-002,sub-005") == 0
+    words = [
+        "--method",
+        "LE-PPNMF",
+        "--level",
+        "1",
+        "--n-starts",
+        "3",
+        "--polish",
+        "1",
+        "--engine",
+        "numpy",
+    ]
+    assert (
+        files.fit(
+            *words, "--random-seed", "7", "--hemisphere", "left", "--exclude", "sub-002,sub-005"
+        )
+        == 0
+    )
     model = load_model(files.root / "out" / "model.zip")
-    expected = {"method": "LE-PPNMF", "level": 1, "n_starts": 3, "polish": 1, "engine": "numpy", "random_state": 7}
+    expected = {
+        "method": "LE-PPNMF",
+        "level": 1,
+        "n_starts": 3,
+        "polish": 1,
+        "engine": "numpy",
+        "random_state": 7,
+    }
     assert {name: getattr(model, name) for name in expected} == expected
     assert model.hemi_ == "left"
     assert model.starts_.engine == "numpy"
@@ -192,12 +240,23 @@ def test_options_reach_the_model(files: Files) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("center", ["auto", "zscore"])
-def test_parts_and_how_far_to_trust_them(files: Files, capsys: pytest.CaptureFixture[str], center: str) -> None:
-    assert files.fit("--method", "parts", "--center", center, "--n-starts", "20", "--hemisphere", "left") == 0
+def test_parts_and_how_far_to_trust_them(
+    files: Files, capsys: pytest.CaptureFixture[str], center: str
+) -> None:
+    assert (
+        files.fit(
+            "--method", "parts", "--center", center, "--n-starts", "20", "--hemisphere", "left"
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     out = files.root / "out"
     model = load_model(out / "model.zip")
-    assert (model.method, model.center, model.center_) == ("parts", center, "mean" if center == "auto" else "zscore")
+    assert (model.method, model.center, model.center_) == (
+        "parts",
+        center,
+        "mean" if center == "auto" else "zscore",
+    )
     line = in_one_line(model.recurrence_, model.starts_.n_near)
     assert line in said.splitlines()
     found = json.loads((out / "provenance.json").read_text())["result"]
@@ -205,11 +264,15 @@ def test_parts_and_how_far_to_trust_them(files: Files, capsys: pytest.CaptureFix
     assert found["n_constant_sites"] == model.n_constant_sites_
     assert found["recurrence"]["summary"] == line
     assert found["recurrence"]["other_good_starts"] == model.starts_.n_near
-    header, *rows = (row.split("\t") for row in (out / "desc-icofactor_components.tsv").read_text().splitlines())
+    header, *rows = (
+        row.split("\t") for row in (out / "desc-icofactor_components.tsv").read_text().splitlines()
+    )
     assert header == ["component", "variance_alone", "variance_unique", "extent", "recurrence"]
     read = [np.nan if row[-1] == "n/a" else float(row[-1]) for row in rows]
     np.testing.assert_allclose(read, model.recurrence_, rtol=1e-9)
-    np.testing.assert_allclose([float(row[1]) for row in rows], model.explained_variance_ratio_, rtol=1e-9)
+    np.testing.assert_allclose(
+        [float(row[1]) for row in rows], model.explained_variance_ratio_, rtol=1e-9
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -217,7 +280,17 @@ def test_the_setting_of_the_paper(files: Files) -> None:
     assert files.fit("--paper", "--n-starts", "2", "--hemisphere", "left") == 0
     model = load_model(files.root / "out" / "model.zip")
     literal = CorticalFactorization.paper(n_components=2, n_starts=2)
-    for name in ("method", "rules", "columns", "level", "n_iter", "tol", "lift", "refinement", "n_starts"):
+    for name in (
+        "method",
+        "rules",
+        "columns",
+        "level",
+        "n_iter",
+        "tol",
+        "lift",
+        "refinement",
+        "n_starts",
+    ):
         assert getattr(model, name) == getattr(literal, name)
 
 
@@ -228,10 +301,17 @@ def test_covariates_of_the_table(files: Files) -> None:
     assert files.fit("--participants", str(people), "--covariates", "age,sex") == 0
     model = load_model(files.root / "out" / "model.zip")
     mask = files.X.any(axis=0)
-    covariates = Covariates.fit(files.X.astype(np.float32), ["age", "sex"], {"age": age, "sex": sex}, mask=mask)
+    covariates = Covariates.fit(
+        files.X.astype(np.float32), ["age", "sex"], {"age": age, "sex": sex}, mask=mask
+    )
     assert model.covariates_.terms == covariates.terms
-    np.testing.assert_allclose(model.covariates_.coefficients, covariates.coefficients, rtol=1e-9, atol=1e-12)
-    assert "sex" in (files.root / "out" / "desc-icofactor_participants.tsv").read_text().splitlines()[0]
+    np.testing.assert_allclose(
+        model.covariates_.coefficients, covariates.coefficients, rtol=1e-9, atol=1e-12
+    )
+    assert (
+        "sex"
+        in (files.root / "out" / "desc-icofactor_participants.tsv").read_text().splitlines()[0]
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -259,7 +339,9 @@ def test_a_store(case: str, stored: tuple[Path, Cohort], tmp_path: Path) -> None
     people = tmp_path / "table.tsv"
     rows = [3, 0, 7, 1, 5] if case == "selected" else list(range(9))
     dose = np.random.default_rng(0).normal(size=9).round(3)
-    people.write_text("participant_id\tdose\n" + "".join(f"{cohort.subjects[i]}\t{dose[i]}\n" for i in rows))
+    people.write_text(
+        "participant_id\tdose\n" + "".join(f"{cohort.subjects[i]}\t{dose[i]}\n" for i in rows)
+    )
     words = {
         "whole": [],
         "covariates": ["--covariates", "age"],
@@ -282,9 +364,22 @@ def test_a_store(case: str, stored: tuple[Path, Cohort], tmp_path: Path) -> None
 # ---------------------------------------------------------------------- before anything is done
 
 
-def test_a_dry_run_counts_and_writes_nothing(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_counts_and_writes_nothing(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
     people = files.participants(age=range(30, 38), exclude=[0, 0, 1, 0, 0, 0, 0, 0])
-    assert files.fit("--dry-run", "--participants", str(people), "--covariates", "age", "--exclude", "sub-008") == 0
+    assert (
+        files.fit(
+            "--dry-run",
+            "--participants",
+            str(people),
+            "--covariates",
+            "age",
+            "--exclude",
+            "sub-008",
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     for number in ("12 files", "6 subjects", "5124 sites", "2 components"):
         assert number in out
@@ -293,7 +388,12 @@ def test_a_dry_run_counts_and_writes_nothing(files: Files, capsys: pytest.Captur
 
 def test_estimated_memory() -> None:
     small = fit_memory(100, 10242, 10, 320, in_memory=True)
-    for larger in ((200, 10242, 10, 320), (100, 40962, 10, 320), (100, 10242, 20, 320), (100, 10242, 10, 1280)):
+    for larger in (
+        (200, 10242, 10, 320),
+        (100, 40962, 10, 320),
+        (100, 10242, 20, 320),
+        (100, 10242, 10, 1280),
+    ):
         assert fit_memory(*larger, in_memory=True) > small
     assert small - fit_memory(100, 5242, 10, 320, in_memory=True) == 5000 * (8 * 100 + 52 * 10)
     # a store needs no room for X, however large it is
@@ -342,7 +442,9 @@ def test_bad_words_are_refused(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_fit_is_replaced_only_when_asked_for(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_is_replaced_only_when_asked_for(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert files.fit() == 0
     out = files.root / "out"
     everything = lambda: {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -364,6 +466,9 @@ def test_what_the_fit_warned_of_is_said(files: Files, capsys: pytest.CaptureFixt
             **(CorticalFactorization.__init__.__kwdefaults__ or {}), "n_iter": 3,
         })  # fmt: skip
         assert files.fit() == 0
-    assert "Warning: The fit ended after 3 updates, before its objective converged" in capsys.readouterr().out
+    assert (
+        "Warning: The fit ended after 3 updates, before its objective converged"
+        in capsys.readouterr().out
+    )
     provenance = json.loads((files.root / "out" / "provenance.json").read_text())
     assert any("ended after 3 updates" in text for text in provenance["warnings"])

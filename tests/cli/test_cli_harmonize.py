@@ -24,7 +24,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("harmonize")
     cohort = simulate_cohort(N, 2, mesh="fsaverage3", random_state=2)
     save_store(cohort, root / "store")
-    people = {"participant_id": cohort.subjects, "age": 20 + np.arange(N) % 17, "sex": ["F", "M"] * (N // 2)}
+    people = {
+        "participant_id": cohort.subjects,
+        "age": 20 + np.arange(N) % 17,
+        "sex": ["F", "M"] * (N // 2),
+    }
     tables = {
         "two": ["A", "A", "B", "B"] * (N // 4),
         "one": ["A"] * N,
@@ -39,7 +43,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fit(root: Path, table: str, out: str, *more: str) -> int:
-    words = ["fit", str(root / "store"), "--participants", str(root / f"{table}.tsv"), "--harmonize", "site"]
+    words = [
+        "fit",
+        str(root / "store"),
+        "--participants",
+        str(root / f"{table}.tsv"),
+        "--harmonize",
+        "site",
+    ]
     small = ["--n-components", "2", "--n-starts", "2", "--level", "1", "--no-figures", "-q"]
     return main([*words, *small, "-o", str(root / out), *more])
 
@@ -52,18 +63,32 @@ def test_a_fit_says_what_was_done(place: Path) -> None:
     assert record["harmonization"] == "site (A: 20, B: 20), keeping the effects of sex (F, M)"
 
 
-def test_new_subjects_and_scanners(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["transform", str(place / "out"), str(place / "store"), "-o", str(tmp_path / "new.tsv"), "--participants"]
+def test_new_subjects_and_scanners(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "transform",
+        str(place / "out"),
+        str(place / "store"),
+        "-o",
+        str(tmp_path / "new.tsv"),
+        "--participants",
+    ]
     assert main([*words, str(place / "two.tsv")]) == 0
     shown = np.loadtxt(tmp_path / "new.tsv", skiprows=1, usecols=(1, 2))
     np.testing.assert_allclose(shown, load_model(place / "out").loadings_, rtol=1e-6, atol=1e-9)
     # a table of loadings says what its fit took out, which is not tested
     given = {"participants": place / "two.tsv", "n_permutations": 0}
-    done = write_associations(tmp_path / "new.tsv", tmp_path / "found", "site + age + sex", **given).associations
+    done = write_associations(
+        tmp_path / "new.tsv", tmp_path / "found", "site + age + sex", **given
+    ).associations
     assert done is not None and set(done.table["term"]) == {"sex"} and len(done.notes) == 2
     assert main([*words, str(place / "known.tsv"), "--overwrite"]) == 0
     assert "12 scans" in capsys.readouterr().out
-    write_tsv(tmp_path / "few.tsv", {"participant_id": ["sub-0001"], "age": [30], "sex": ["F"], "site": ["D"]})
+    write_tsv(
+        tmp_path / "few.tsv",
+        {"participant_id": ["sub-0001"], "age": [30], "sex": ["F"], "site": ["D"]},
+    )
     few = str(tmp_path / "few.tsv")
     capsys.readouterr()
     assert main([*words, few, "--overwrite", "--dry-run"]) == 2
@@ -71,8 +96,18 @@ def test_new_subjects_and_scanners(place: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_associations_do_not_test_it(place: Path, tmp_path: Path) -> None:
-    words = ["associate", str(place / "out"), "--formula", "site + sex", "--permutations", "99", "-q"]
-    assert main([*words, "--participants", str(place / "two.tsv"), "-o", str(tmp_path / "found")]) == 0
+    words = [
+        "associate",
+        str(place / "out"),
+        "--formula",
+        "site + sex",
+        "--permutations",
+        "99",
+        "-q",
+    ]
+    assert (
+        main([*words, "--participants", str(place / "two.tsv"), "-o", str(tmp_path / "found")]) == 0
+    )
     about = json.loads((tmp_path / "found" / "associations.json").read_text())
     assert "site: not tested, because the fit regressed it out of the maps" in json.dumps(about)
 
@@ -85,7 +120,11 @@ def test_associations_do_not_test_it(place: Path, tmp_path: Path) -> None:
         ("group", ["--keep", "sex"], "'sex' cannot be distinguished from 'site'"),
         ("two", ["--keep", "iq"], "no column 'iq'"),
         ("two", ["--harmonize", "scanner"], "no column 'scanner'"),
-        ("two", ["--reference-site", "C"], "--reference-site must be a value of column 'site': A, B"),
+        (
+            "two",
+            ["--reference-site", "C"],
+            "--reference-site must be a value of column 'site': A, B",
+        ),
         ("two", ["--covariates", "site"], "'site' is already harmonized"),
     ],
 )
@@ -100,7 +139,16 @@ def test_what_is_refused(
 
 @pytest.mark.slow
 def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) -> None:
-    words = ["select", str(place / "store"), "--participants", str(place / "two.tsv"), "--ranks", "2", "--level", "1"]
+    words = [
+        "select",
+        str(place / "store"),
+        "--participants",
+        str(place / "two.tsv"),
+        "--ranks",
+        "2",
+        "--level",
+        "1",
+    ]
     few = ["--splits", "2", "--nulls", "5", "--n-starts", "1", "-q"]
     options = {
         "plain": [],

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from helpers.trees import fmriprep_tree, freesurfer_tree, gifti_files, hemispheres, names, write_gifti
+from helpers.trees import (
+    fmriprep_tree,
+    freesurfer_tree,
+    gifti_files,
+    hemispheres,
+    names,
+    write_gifti,
+)
 from icofactor.cli import bids
 from icofactor.cli.main import _parser, main
 from icofactor.cohort.store.create import save_store
@@ -64,7 +71,11 @@ def plan(*words: str) -> int:
     ],
 )
 def test_words_that_a_fit_takes(
-    words: str, n_subjects: int, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str,
+    n_subjects: int,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(place)
     assert plan(*words.split()) == 0
@@ -89,7 +100,11 @@ def test_words_that_a_fit_takes(
     ],
 )
 def test_words_that_a_fit_refuses(
-    words: str, named: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str,
+    named: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(place)
     assert plan(*words.split()) == 2
@@ -111,8 +126,19 @@ def test_covariates_are_checked_before_the_maps_are_read(
 
     monkeypatch.setattr("icofactor.cohort.plan.Plan.read", never)
     ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
-    (tmp_path / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
-    words = ["fit", str(place / "fs"), "--smoothing", "0", "-o", str(tmp_path / "out"), "--covariates", "age"]
+    (tmp_path / "gaps.tsv").write_text(
+        "participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages)
+    )
+    words = [
+        "fit",
+        str(place / "fs"),
+        "--smoothing",
+        "0",
+        "-o",
+        str(tmp_path / "out"),
+        "--covariates",
+        "age",
+    ]
     assert main([*words, "--participants", str(tmp_path / "gaps.tsv")]) == 2
     err = capsys.readouterr().err
     assert "sub-001, sub-006" in err and "--missing-covariates" in err
@@ -131,27 +157,50 @@ def test_subjects_without_covariates_can_be_left_out(
 
     monkeypatch.setattr("icofactor.cohort.plan.Plan.read", stop)
     ages = zip(IDS, ["n/a", *"1234", ""], strict=True)
-    (tmp_path / "gaps.tsv").write_text("participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages))
-    words = [command, str(place / "fs"), "--smoothing", "0", "-o", str(tmp_path / "out"), "--covariates", "age"]
+    (tmp_path / "gaps.tsv").write_text(
+        "participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages)
+    )
+    words = [
+        command,
+        str(place / "fs"),
+        "--smoothing",
+        "0",
+        "-o",
+        str(tmp_path / "out"),
+        "--covariates",
+        "age",
+    ]
     words += ["--participants", str(tmp_path / "gaps.tsv"), "--missing-covariates", "skip"]
-    assert main([*words, *(["--ranks", "2"] if command == "select" else ["--n-components", "2"])]) == 2
+    assert (
+        main([*words, *(["--ranks", "2"] if command == "select" else ["--n-components", "2"])]) == 2
+    )
     assert seen[0].subjects == tuple(IDS[1:5])
     assert seen[0].journal.left_out == {"with missing covariates": ["sub-001", "sub-006"]}
 
 
-@pytest.mark.parametrize("result", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"])
+@pytest.mark.parametrize(
+    "result", ["", "model.zip", "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii"]
+)
 def test_the_results_of_a_fit_are_no_maps_of_subjects(
     result: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("model.zip", "desc-icofactor_loadings.tsv"):
         (tmp_path / name).touch()
-    write_gifti(tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii", MAPS["left"], "left")
+    write_gifti(
+        tmp_path / "hemi-L_space-fsaverage3_desc-icofactor_components.shape.gii",
+        MAPS["left"],
+        "left",
+    )
     assert plan(str(tmp_path / result)) == 2
     assert "icofactor transform" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("parser", [*_parser()[1].values(), bids.parser()], ids=lambda parser: parser.prog)
-def test_help_keeps_names_whole(parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "parser", [*_parser()[1].values(), bids.parser()], ids=lambda parser: parser.prog
+)
+def test_help_keeps_names_whole(
+    parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No line ends inside CD-SPNNMF or --limit-outliers, and INPUT names no option that the command lacks."""
     monkeypatch.setenv("COLUMNS", "80")
     text = parser.format_help()

@@ -24,12 +24,16 @@ def maps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("maps")
     cohort = ico.simulate_cohort(24, 3, mesh="fsaverage3", random_state=0)
     np.save(folder / "maps.npy", cohort.X)
-    model = ico.CorticalFactorization(3, mesh="fsaverage3", hemi="left", n_starts=2, tol=1e-3).fit(cohort.X)
+    model = ico.CorticalFactorization(3, mesh="fsaverage3", hemi="left", n_starts=2, tol=1e-3).fit(
+        cohort.X
+    )
     (folder / "fitted").mkdir()
     model.save(folder / "fitted" / "model.zip")
     keys = (Sites_z(cohort) < 0).astype(np.int32)
     colours = np.array([[25, 100, 40, 0, 0], [125, 100, 160, 0, 0]])
-    nib.freesurfer.write_annot(folder / "lh.annot", keys, colours, ["north", "south"], fill_ctab=True)
+    nib.freesurfer.write_annot(
+        folder / "lh.annot", keys, colours, ["north", "south"], fill_ctab=True
+    )
     return folder
 
 
@@ -38,7 +42,17 @@ def Sites_z(cohort: ico.Cohort) -> np.ndarray:
 
 
 def words(maps: Path, out: Path) -> list[str]:
-    return ["select", str(maps / "maps.npy"), "--mesh", "fsaverage3", "--hemisphere", "left", "-o", str(out), *FAST]
+    return [
+        "select",
+        str(maps / "maps.npy"),
+        "--mesh",
+        "fsaverage3",
+        "--hemisphere",
+        "left",
+        "-o",
+        str(out),
+        *FAST,
+    ]
 
 
 @pytest.mark.slow
@@ -57,13 +71,33 @@ def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_parts(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main([*words(maps, out), "--ranks", "2-3", "--method", "parts", "--center", "zscore", "--level", "1"]) == 0
+    assert (
+        main(
+            [
+                *words(maps, out),
+                "--ranks",
+                "2-3",
+                "--method",
+                "parts",
+                "--center",
+                "zscore",
+                "--level",
+                "1",
+            ]
+        )
+        == 0
+    )
     record = json.loads((out / "selection.json").read_text())
     assert (record["settings"]["method"], record["settings"]["center"]) == ("parts", "zscore")
     assert set(record["others"]) <= {2, 3}
     columns = (out / "selection.tsv").read_text().splitlines()[0].split("\t")
     assert not undescribed(out)
-    assert {"inner_product_median", "null_stability_coefficient", "loadings_adjusted", "null_ari"} <= set(columns)
+    assert {
+        "inner_product_median",
+        "null_stability_coefficient",
+        "loadings_adjusted",
+        "null_ari",
+    } <= set(columns)
 
 
 def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,10 +119,19 @@ def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--ranks", "30"], "--ranks must be at most 12, the subjects in half of 24; found 30"),
         (["--ranks", "2", "--splits", "1"], "--splits must be a whole number ≥ 2; found 1"),
         (["--ranks", "2", "--method", "NMF"], "--method must be one of"),
-        (["--ranks", "2", "--method", "CD-PNNMF", "--center", "mean"], "--center mean makes values negative, which"),
-        (["--ranks", "2", "--method", "parts", "--center", "median"], "--center must be 'auto', 'none', 'mean' or"),
+        (
+            ["--ranks", "2", "--method", "CD-PNNMF", "--center", "mean"],
+            "--center mean makes values negative, which",
+        ),
+        (
+            ["--ranks", "2", "--method", "parts", "--center", "median"],
+            "--center must be 'auto', 'none', 'mean' or",
+        ),
         (["--ranks", "2", "--covariates", "age"], "'age'"),
-        (["--model", "FITTED", "--bootstrap", "1"], "--bootstrap must be a whole number ≥ 2; found 1"),
+        (
+            ["--model", "FITTED", "--bootstrap", "1"],
+            "--bootstrap must be a whole number ≥ 2; found 1",
+        ),
         (["--model", "FITTED", "--atlas", "no.annot"], "no atlas file no.annot"),
         (["--model", "FITTED", "--bootstrap", "4", "--exclude", "maps-0001"], "maps-0001"),
         (["--ranks", "2", "--stratify", "scanner"], "'scanner'"),
@@ -108,7 +151,15 @@ def test_nothing_is_read_for_what_cannot_be_kept(
     maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    trust = [*words(maps, out), "--model", str(maps / "fitted"), "--spins", "20", "--atlas", str(maps / "lh.annot")]
+    trust = [
+        *words(maps, out),
+        "--model",
+        str(maps / "fitted"),
+        "--spins",
+        "20",
+        "--atlas",
+        str(maps / "lh.annot"),
+    ]
     assert main([*trust, "--bootstrap", "2"]) == 0
 
     def refuse(options: object, **given: object) -> None:
@@ -123,7 +174,17 @@ def test_nothing_is_read_for_what_cannot_be_kept(
     with pytest.warns(UserWarning, match=r"maps\.npy is not read: --atlas"):
         assert main([*trust, "--overwrite"]) == 0
     assert "Component 3: " in capsys.readouterr().out
-    bare = ["select", "-o", str(out), "--model", str(maps / "fitted"), "--spins", "20", "--overwrite", "-q"]
+    bare = [
+        "select",
+        "-o",
+        str(out),
+        "--model",
+        str(maps / "fitted"),
+        "--spins",
+        "20",
+        "--overwrite",
+        "-q",
+    ]
     assert main([*bare, "--atlas", str(maps / "lh.annot")]) == 0
     monkeypatch.undo()
     assert main([*bare, "--bootstrap", "2"]) == 2
@@ -142,11 +203,23 @@ def test_an_atlas_is_given_alike_everywhere(
     assert seen == [("a", "b")]
 
 
-def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(maps: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["select", str(maps / "maps.npy"), "-o", str(maps / "fitted"), "--model", str(maps / "fitted"), "-q"]
+def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
+    maps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        "select",
+        str(maps / "maps.npy"),
+        "-o",
+        str(maps / "fitted"),
+        "--model",
+        str(maps / "fitted"),
+        "-q",
+    ]
     assert main([*given, "--bootstrap", "2"]) == 0
     assert f"run: icofactor report {maps / 'fitted'} --overwrite" in capsys.readouterr().out
-    assert (maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii").is_file()
+    assert (
+        maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii"
+    ).is_file()
 
 
 def test_a_search_that_needs_much_memory_says_so(capsys: pytest.CaptureFixture[str]) -> None:

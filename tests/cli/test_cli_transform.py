@@ -34,12 +34,18 @@ def maps() -> np.ndarray:
 def people(rows: range) -> dict[str, list[Any]]:
     rng = np.random.default_rng(1)
     age, sex = rng.uniform(20, 80, N).round(1), rng.permutation(["F", "M"] * (N // 2))
-    return {"participant_id": [IDS[i] for i in rows], "age": [age[i] for i in rows], "sex": [sex[i] for i in rows]}
+    return {
+        "participant_id": [IDS[i] for i in rows],
+        "age": [age[i] for i in rows],
+        "sex": [sex[i] for i in rows],
+    }
 
 
 def write_table(path: Path, columns: dict[str, list[Any]]) -> Path:
     rows = zip(*columns.values(), strict=True)
-    path.write_text("\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    path.write_text(
+        "\n".join(["\t".join(columns), *("\t".join(map(str, row)) for row in rows)]) + "\n"
+    )
     return path
 
 
@@ -55,7 +61,9 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two fits of the same subjects, with covariates and without, and trees of fitted and new subjects."""
     root = tmp_path_factory.mktemp("transform")
     for tree, rows in (("fitted", range(N_FITTED)), ("new", range(N_FITTED, N))):
-        freesurfer_tree(root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4")
+        freesurfer_tree(
+            root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4"
+        )
         write_table(root / f"{tree}.people.tsv", people(rows))
     words = [
         "fit",
@@ -103,7 +111,9 @@ def test_new_subjects(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
     covariates = Covariates.fit(X[:N_FITTED], ["age", "sex"], old, mask=mask)
     model = CorticalFactorization(3, method="CD-PNNMF", n_starts=2, hemi="both", mask=mask)
     model.fit(covariates.apply(X[:N_FITTED], old))
-    np.testing.assert_allclose(loadings, model.transform(covariates.apply(X[N_FITTED:], new)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        loadings, model.transform(covariates.apply(X[N_FITTED:], new)), rtol=1e-9, atol=1e-12
+    )
     about = json.loads((tmp_path / BESIDE).read_text())
     assert about["model"]["path"].endswith("adjusted/model.zip")
     assert len(about["data"]["inputs"]) == 2 * (N - N_FITTED)
@@ -111,12 +121,21 @@ def test_new_subjects(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
     assert not undescribed(tmp_path)
 
 
-def test_a_folder_one_subject_and_other_files(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
+def test_a_folder_one_subject_and_other_files(
+    place: Path, maps: np.ndarray, tmp_path: Path
+) -> None:
     """The same loadings from another format, alone, into a folder."""
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 0
     _, together = read_table(tmp_path / MAPS)
     gifti_files(tmp_path / "maps", IDS[-1:], hemispheres(maps[-1:]))
-    words = ["transform", str(place / "plain"), str(tmp_path / "maps"), "-o", str(tmp_path / "results"), "-q"]
+    words = [
+        "transform",
+        str(place / "plain"),
+        str(tmp_path / "maps"),
+        "-o",
+        str(tmp_path / "results"),
+        "-q",
+    ]
     assert main(words) == 0
     subjects, alone = read_table(tmp_path / "results" / "desc-icofactor_loadings.tsv")
     assert subjects == IDS[-1:]
@@ -128,10 +147,23 @@ def test_a_store(place: Path, tmp_path: Path) -> None:
 
     cohort: Any = load_cohort(place / "new", participants=place / "new.people.tsv")
     save_store(cohort, tmp_path / "new.store")
-    assert main(["transform", str(place / "adjusted"), str(tmp_path / "new.store"), "-o", str(tmp_path / MAPS)]) == 0
+    assert (
+        main(
+            [
+                "transform",
+                str(place / "adjusted"),
+                str(tmp_path / "new.store"),
+                "-o",
+                str(tmp_path / MAPS),
+            ]
+        )
+        == 0
+    )
     subjects, loadings = read_table(tmp_path / MAPS)
     assert subjects == IDS[N_FITTED:]
-    np.testing.assert_allclose(loadings, load_model(place / "adjusted" / "model.zip").transform(cohort), rtol=1e-9)
+    np.testing.assert_allclose(
+        loadings, load_model(place / "adjusted" / "model.zip").transform(cohort), rtol=1e-9
+    )
 
 
 def test_values_below_zero_are_counted(place: Path, maps: np.ndarray, tmp_path: Path) -> None:
@@ -143,13 +175,22 @@ def test_values_below_zero_are_counted(place: Path, maps: np.ndarray, tmp_path: 
     assert any("became negative and were set to 0" in note for note in notes)
 
 
-def test_a_dry_run_writes_nothing(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = ["--participants", str(place / "new.people.tsv"), "--dry-run"]
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
     assert "of 4 subjects" in capsys.readouterr().out
     assert not any(tmp_path.iterdir())
     save_store(simulate_cohort(3, 2, mesh="fsaverage3"), tmp_path / "coarse.store")
-    words = ["transform", str(place / "plain"), str(tmp_path / "coarse.store"), "-o", str(tmp_path / MAPS), "--dry-run"]
+    words = [
+        "transform",
+        str(place / "plain"),
+        str(tmp_path / "coarse.store"),
+        "-o",
+        str(tmp_path / MAPS),
+        "--dry-run",
+    ]
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("icofactor transform: ")
 
@@ -181,7 +222,10 @@ def test_subjects_that_cannot_be_adjusted(
     columns = people(range(N_FITTED, N))
     columns[column][1] = value
     table = write_table(tmp_path / "table.tsv", columns)
-    assert transform(place, "adjusted", "new", tmp_path / MAPS, "--participants", str(table), "-q") == 2
+    assert (
+        transform(place, "adjusted", "new", tmp_path / MAPS, "--participants", str(table), "-q")
+        == 2
+    )
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["table.tsv"]
 
@@ -189,17 +233,26 @@ def test_subjects_that_cannot_be_adjusted(
 def test_ages_outside_the_fitted_range_are_told(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (term, sex), columns = load_model(place / "adjusted").covariates_.terms, people(range(N_FITTED, N))
+    (term, sex), columns = (
+        load_model(place / "adjusted").covariates_.terms,
+        people(range(N_FITTED, N)),
+    )
     ages = people(range(N_FITTED))["age"]
     assert term.span == (min(ages), max(ages)) and sex.span == ()
     columns["age"] = [min(ages), 95.5, max(ages), 3]
     table = ["--participants", str(write_table(tmp_path / "people.tsv", columns))]
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if "outside the fitted range" in line]
+    said = [
+        line for line in capsys.readouterr().out.splitlines() if "outside the fitted range" in line
+    ]
     who = f"subjects {IDS[N_FITTED + 1]}, {IDS[N - 1]}"
-    assert len(said) == 1 and said[0].endswith(f"age (fitted: {min(ages):g} to {max(ages):g}) in {who}")
+    assert len(said) == 1 and said[0].endswith(
+        f"age (fitted: {min(ages):g} to {max(ages):g}) in {who}"
+    )
     assert said[0] in json.loads((tmp_path / BESIDE).read_text())["notes"]
-    assert Term("age", None, (40.0,)).beyond(columns["age"], columns["participant_id"]) == ""  # of an older model
+    assert (
+        Term("age", None, (40.0,)).beyond(columns["age"], columns["participant_id"]) == ""
+    )  # of an older model
     assert Term("age", None, term.means) == term
 
 
@@ -211,29 +264,55 @@ def test_new_subjects_without_covariates_can_be_left_out(
     table = ["--participants", str(write_table(tmp_path / "people.tsv", columns))]
     assert transform(place, "adjusted", "new", tmp_path / MAPS, *table) == 2
     assert f"missing for subject {IDS[N_FITTED + 2]}" in capsys.readouterr().err
-    assert transform(place, "adjusted", "new", tmp_path / MAPS, *table, "--missing-covariates", "skip") == 0
+    assert (
+        transform(place, "adjusted", "new", tmp_path / MAPS, *table, "--missing-covariates", "skip")
+        == 0
+    )
     subjects, _ = read_table(tmp_path / MAPS)
     assert subjects == [name for name in IDS[N_FITTED:] if name != IDS[N_FITTED + 2]]
     about = json.loads((tmp_path / BESIDE).read_text())
     assert about["data"]["left_out"] == {"with missing covariates": [IDS[N_FITTED + 2]]}
 
 
-def test_a_table_is_needed_for_covariates(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_needed_for_covariates(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert transform(place, "adjusted", "new", tmp_path / MAPS, "-q") == 2
     err = capsys.readouterr().err
-    assert "Covariate 'age' needs --participants, a table with that column" in err and "Covariate 'sex' needs" in err
+    assert (
+        "Covariate 'age' needs --participants, a table with that column" in err
+        and "Covariate 'sex' needs" in err
+    )
     assert not any(tmp_path.iterdir())
 
 
 def test_maps_of_another_mesh_or_hemisphere(
     place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    freesurfer_tree(tmp_path / "coarse", ["a"], {s: 1 + np.arange(642.0)[None] for s in ("left", "right")})
-    assert main(["transform", str(place / "plain"), str(tmp_path / "coarse"), "-o", str(tmp_path / MAPS), "-q"]) == 2
+    freesurfer_tree(
+        tmp_path / "coarse", ["a"], {s: 1 + np.arange(642.0)[None] for s in ("left", "right")}
+    )
+    assert (
+        main(
+            [
+                "transform",
+                str(place / "plain"),
+                str(tmp_path / "coarse"),
+                "-o",
+                str(tmp_path / MAPS),
+                "-q",
+            ]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
-    assert "642 vertices" in err and "mask" not in err  # that of the model was not given by the user
+    assert (
+        "642 vertices" in err and "mask" not in err
+    )  # that of the model was not given by the user
     left = freesurfer_tree(tmp_path / "left", ["a"], {"left": maps[:1, :2562]}, target="fsaverage4")
-    assert main(["transform", str(place / "plain"), str(left), "-o", str(tmp_path / MAPS), "-q"]) == 2
+    assert (
+        main(["transform", str(place / "plain"), str(left), "-o", str(tmp_path / MAPS), "-q"]) == 2
+    )
     assert "rh.thickness" in capsys.readouterr().err
     assert not (tmp_path / MAPS).exists()
 
@@ -253,7 +332,9 @@ def test_what_is_no_model(
     assert message in capsys.readouterr().err
 
 
-def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_that_cannot_take_the_table(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / MAPS).write_text("mine")
     for more in ([], ["--overwrite"]):
         assert transform(place, "plain", "new", tmp_path / MAPS, "-q", *more) == 2
@@ -273,7 +354,9 @@ def test_places_that_cannot_take_the_table(place: Path, tmp_path: Path, capsys: 
     assert transform(place, "plain", "new", place / "new", "-q") == 2
 
 
-def test_trouble_leaves_nothing(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_leaves_nothing(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
@@ -285,14 +368,39 @@ def test_trouble_leaves_nothing(place: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_a_model_of_the_library_does_too(maps: np.ndarray, place: Path, tmp_path: Path) -> None:
     """A model that was fitted to an array knows no hemisphere beyond "both"; a fit of one side takes that side."""
-    left = CorticalFactorization(3, n_starts=2, hemi="left", mask=maps.any(axis=0)[:2562]).fit(maps[:, :2562])
+    left = CorticalFactorization(3, n_starts=2, hemi="left", mask=maps.any(axis=0)[:2562]).fit(
+        maps[:, :2562]
+    )
     left.save(tmp_path / "left.zip")
-    assert main(["transform", str(tmp_path / "left.zip"), str(place / "new"), "-o", str(tmp_path / MAPS), "-q"]) == 0
-    np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
+    assert (
+        main(
+            [
+                "transform",
+                str(tmp_path / "left.zip"),
+                str(place / "new"),
+                "-o",
+                str(tmp_path / MAPS),
+                "-q",
+            ]
+        )
+        == 0
+    )
+    np.testing.assert_allclose(
+        read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9
+    )
     np.save(tmp_path / "both.npy", maps[N_FITTED:])
-    words = ["transform", str(tmp_path / "left.zip"), str(tmp_path / "both.npy"), "-o", str(tmp_path / MAPS), "-q"]
+    words = [
+        "transform",
+        str(tmp_path / "left.zip"),
+        str(tmp_path / "both.npy"),
+        "-o",
+        str(tmp_path / MAPS),
+        "-q",
+    ]
     assert main([*words, "--overwrite"]) == 0
-    np.testing.assert_allclose(read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9
+    )
 
 
 def test_fit_cohort_refuses_before_it_works(place: Path) -> None:
@@ -325,12 +433,27 @@ def test_the_table_says_how_well_it_went(place: Path, tmp_path: Path) -> None:
      ("lh.thickness.fwhm5.fsaverage4.mgh", "smoothing 10 mm FWHM in the fit, 5 mm FWHM in the new maps")],
 )  # fmt: skip
 def test_other_maps_than_the_fits(
-    file: str, found: str, place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str,
+    found: str,
+    place: Path,
+    maps: np.ndarray,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Another measure, another smoothing: refused with both named, unless told."""
     measure, fwhm = file.split(".")[1], int(file.split(".")[2].removeprefix("fwhm"))
-    tree = freesurfer_tree(tmp_path / "tree", IDS[-2:], hemispheres(maps[-2:]), measure, fwhm, "fsaverage4")
-    words = ["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / MAPS), "--measure", measure]
+    tree = freesurfer_tree(
+        tmp_path / "tree", IDS[-2:], hemispheres(maps[-2:]), measure, fwhm, "fsaverage4"
+    )
+    words = [
+        "transform",
+        str(place / "plain"),
+        str(tree),
+        "-o",
+        str(tmp_path / MAPS),
+        "--measure",
+        measure,
+    ]
     assert main(words) == 2
     err = capsys.readouterr().err
     assert found in err and "--force" in err and not (tmp_path / MAPS).exists()
@@ -338,15 +461,25 @@ def test_other_maps_than_the_fits(
     assert f"differs from the fit (forced): {found}" in capsys.readouterr().out
 
 
-def test_nan_in_a_file(place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_in_a_file(
+    place: Path, maps: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A few vertices of one subject are solved without; others keep their loadings, and many are refused."""
     used = np.flatnonzero(maps.any(axis=0)[:2562])
-    _, whole = (transform(place, "plain", "new", tmp_path / "whole.tsv", "-q"), read_table(tmp_path / "whole.tsv")[1])
+    _, whole = (
+        transform(place, "plain", "new", tmp_path / "whole.tsv", "-q"),
+        read_table(tmp_path / "whole.tsv")[1],
+    )
     for n, status in ((30, 0), (400, 2)):
         holed = maps[N_FITTED:].copy()
         holed[1, used[:n]] = np.nan
-        tree = freesurfer_tree(tmp_path / f"nan{n}", IDS[N_FITTED:], hemispheres(holed), target="fsaverage4")
-        assert main(["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / f"{n}.tsv")]) == status
+        tree = freesurfer_tree(
+            tmp_path / f"nan{n}", IDS[N_FITTED:], hemispheres(holed), target="fsaverage4"
+        )
+        assert (
+            main(["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / f"{n}.tsv")])
+            == status
+        )
         out, err = capsys.readouterr()
         if status:
             assert f"{IDS[N_FITTED + 1]} lack up to" in err and "--exclude" in err

@@ -37,7 +37,9 @@ def test_x_becomes_float32_c_order_and_keeps_its_values() -> None:
 
 def test_repr_says_simulated_only_when_so() -> None:
     assert "simulated" not in repr(make())
-    assert "simulated thickness in mm" in repr(make(modality="thickness", units="mm", provenance={"simulated": True}))
+    assert "simulated thickness in mm" in repr(
+        make(modality="thickness", units="mm", provenance={"simulated": True})
+    )
 
 
 NAN = np.full((3, SITES.n), np.nan)
@@ -47,7 +49,11 @@ HALF = np.arange(SITES.n) % 2 == 0
 @pytest.mark.parametrize(
     ("changes", "argument", "message"),
     [
-        ({"X": np.ones((3, SITES.n - 1))}, "X", rf"has {SITES.n} sites; found {SITES.n - 1} columns"),
+        (
+            {"X": np.ones((3, SITES.n - 1))},
+            "X",
+            rf"has {SITES.n} sites; found {SITES.n - 1} columns",
+        ),
         ({"X": np.ones(SITES.n)}, "X", "two dimensions"),
         ({"X": np.ones((0, SITES.n)), "subjects": ()}, "X", "at least one row"),
         ({"subjects": ("a", "b")}, "subjects", "as X has rows, 3; found 2"),
@@ -59,8 +65,16 @@ HALF = np.arange(SITES.n) % 2 == 0
         ({"mask": np.zeros(SITES.n, dtype=bool)}, "mask", "mask must be true at one site or more"),
         ({"participants": {"age": [1, 2]}}, "participants", "found 2 values in 'age'"),
         ({"X": NAN}, "X", "subject 'a' has nan at site 0"),
-        ({"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}, "X", "subject 'a' has nan at site 0"),
-        ({"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))}, "truth", r"the shape of X, \(3, "),
+        (
+            {"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF},
+            "X",
+            "subject 'a' has nan at site 0",
+        ),
+        (
+            {"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))},
+            "truth",
+            r"the shape of X, \(3, ",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(changes: dict[str, object], argument: str, message: str) -> None:
@@ -87,12 +101,18 @@ def test_some_subjects(which: object) -> None:
     truth = Truth(np.ones((2, SITES.n)), np.arange(6).reshape(3, 2))
     cohort = make(participants={"age": [30, 40, 50]}, truth=truth, units="mm")
     some = cohort[which]
-    assert (some.subjects, list(some.participants["age"]), some.units) == (("c", "a"), [50, 30], "mm")
+    assert (some.subjects, list(some.participants["age"]), some.units) == (
+        ("c", "a"),
+        [50, 30],
+        "mm",
+    )
     np.testing.assert_array_equal(some.X, cohort.X[[2, 0]])
     assert some.truth is not None and some.truth.loadings.tolist() == [[4, 5], [0, 1]]
 
 
-@pytest.mark.parametrize("which", [[True, False, True], slice(0, 3, 2), np.array([1, 0, 1], dtype=bool), ["a", "c"]])
+@pytest.mark.parametrize(
+    "which", [[True, False, True], slice(0, 3, 2), np.array([1, 0, 1], dtype=bool), ["a", "c"]]
+)
 def test_some_subjects_in_their_order(which: object) -> None:
     assert make()[which].subjects == ("a", "c")
 
@@ -103,7 +123,9 @@ def test_one_subject_and_no_loop() -> None:
         iter(make())  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("which", [[True], ["a", "x"], [3], [-4], [], slice(3, 3), 0.5, [[0]], [False] * 3, None])
+@pytest.mark.parametrize(
+    "which", [[True], ["a", "x"], [3], [-4], [], slice(3, 3), 0.5, [[0]], [False] * 3, None]
+)
 def test_what_chooses_no_subjects(which: object) -> None:
     with pytest.raises(ArgumentError) as caught:
         make()[which]
@@ -117,12 +139,22 @@ def test_a_subject_twice_is_refused() -> None:
 
 def test_from_an_array() -> None:
     X = np.arange(2 * 1284.0).reshape(2, 1284)
-    cohort = Cohort.from_array(X, "fsaverage3", participants={"age": [30, 40]}, modality="thickness")
-    assert (cohort.subjects, cohort.hemisphere, cohort.hemi) == (("sub-0001", "sub-0002"), "both", "both")
+    cohort = Cohort.from_array(
+        X, "fsaverage3", participants={"age": [30, 40]}, modality="thickness"
+    )
+    assert (cohort.subjects, cohort.hemisphere, cohort.hemi) == (
+        ("sub-0001", "sub-0002"),
+        "both",
+        "both",
+    )
     assert cohort.sites.name == "fsaverage3" and cohort.modality == "thickness"
     frame = pytest.importorskip("pandas").DataFrame({"age": [30, 40]})
     right = Cohort.from_array(X[:, :642], hemi="right", subjects=["x", "y"], participants=frame)
-    assert (right.subjects, right.hemi, list(right.participants["age"])) == (("x", "y"), "right", [30, 40])
+    assert (right.subjects, right.hemi, list(right.participants["age"])) == (
+        ("x", "y"),
+        "right",
+        [30, 40],
+    )
     with pytest.raises(ArgumentError) as caught:
         Cohort.from_array(X[:, :600])
     assert caught.value.argument == "mesh"

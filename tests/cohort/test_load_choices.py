@@ -46,7 +46,9 @@ def test_folders_of_freesurfer_subjects(tmp_path: Path, listed: bool) -> None:
 def test_smoothing_is_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
     freesurfer_tree(tmp_path, IDS[:2], some(2), smoothing=5, target="fsaverage3")
     freesurfer_tree(tmp_path, IDS[2:], some(2, 2), smoothing=10, target="fsaverage3")
-    with pytest.raises(CohortError, match=r"sub-001 and 3 more: choose with smoothing; .*fwhm5.*\(2.*fwhm10.*\(2"):
+    with pytest.raises(
+        CohortError, match=r"sub-001 and 3 more: choose with smoothing; .*fwhm5.*\(2.*fwhm10.*\(2"
+    ):
         ico.load_cohort([tmp_path / subject for subject in IDS])
 
 
@@ -54,17 +56,24 @@ def test_hcp_maps_are_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
     ids = ["100307", "100408", "101107"]
     hcp_tree(tmp_path, ids[:2], some(2), sphere=SPHERE)
     hcp_tree(tmp_path, ids[2:], some(1, 2), measure="MyelinMap_BC", sphere=SPHERE)
-    with pytest.raises(CohortError, match=r"subject 101107: missing: .*101107\.MyelinMap_BC_MSMAll\.32k"):
+    with pytest.raises(
+        CohortError, match=r"subject 101107: missing: .*101107\.MyelinMap_BC_MSMAll\.32k"
+    ):
         ico.load_cohort([tmp_path / subject for subject in ids], measure="myelin")
 
 
 def test_no_smoothing_beside_what_qcache_smooths(tmp_path: Path) -> None:
     """recon-all -qcache leaves lh.thickness.fsaverage.mgh, and lh.thickness.fwhm0.fsaverage.mgh cut to the cortex."""
-    freesurfer_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, smoothing=None, target="fsaverage3")
+    freesurfer_tree(
+        tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, smoothing=None, target="fsaverage3"
+    )
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X + 1)
     freesurfer_tree(tmp_path, IDS, MAPS, smoothing=0, target="fsaverage3")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X)
-    with pytest.raises(CohortError, match=r"choose with smoothing; there are thickness.fsaverage3 .* thickness.fwhm0"):
+    with pytest.raises(
+        CohortError,
+        match=r"choose with smoothing; there are thickness.fsaverage3 .* thickness.fwhm0",
+    ):
         ico.load_cohort(tmp_path)
     with pytest.raises(CohortError, match="nothing matches smoothing=3; there are"):
         ico.load_cohort(tmp_path, smoothing=3.0)
@@ -72,8 +81,12 @@ def test_no_smoothing_beside_what_qcache_smooths(tmp_path: Path) -> None:
 
 def test_sessions_are_chosen_by_their_entity(tmp_path: Path) -> None:
     fmriprep_tree(tmp_path, IDS, MAPS, "ses-1_task-rest", "space-fsaverage3")
-    fmriprep_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "ses-2_task-rest", "space-fsaverage3")
-    with pytest.raises(CohortError, match=r"give one file for each, or choose with entities \(ses is 1, 2\)"):
+    fmriprep_tree(
+        tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "ses-2_task-rest", "space-fsaverage3"
+    )
+    with pytest.raises(
+        CohortError, match=r"give one file for each, or choose with entities \(ses is 1, 2\)"
+    ):
         ico.load_cohort(tmp_path)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"ses": "2"}).X, X + 1)
 
@@ -82,29 +95,39 @@ def test_maps_on_the_subjects_own_surfaces(tmp_path: Path) -> None:
     for i, subject in enumerate(IDS[:3]):
         (tmp_path / subject / "surf").mkdir(parents=True)
         write_morph(tmp_path / subject / "surf" / "lh.thickness", X[i, : 500 + i])
-    with pytest.raises(CohortError, match=r"(?s)sub-002.*no two files are on one mesh.*sub-003.*recon-all -qcache"):
+    with pytest.raises(
+        CohortError, match=r"(?s)sub-002.*no two files are on one mesh.*sub-003.*recon-all -qcache"
+    ):
         ico.load_cohort(str(tmp_path / "*" / "surf" / "lh.thickness"))
 
 
 def test_a_table_of_the_whole_study(tmp_path: Path) -> None:
     folder = gifti_files(tmp_path, IDS[:2], some(2))
     everyone = [*IDS, "sub-099"]
-    with pytest.raises(CohortError, match=r"^participants: no map was found of sub-003, sub-004, sub-099; there are"):
+    with pytest.raises(
+        CohortError,
+        match=r"^participants: no map was found of sub-003, sub-004, sub-099; there are",
+    ):
         ico.load_cohort(folder, participants=everyone)
     skipped = ico.load_cohort(folder, participants=everyone, missing="skip")
     assert list(skipped.subjects) == IDS[:2]
     assert any(
-        "left out 3 subjects of the participants table without maps" in step for step in skipped.provenance["steps"]
+        "left out 3 subjects of the participants table without maps" in step
+        for step in skipped.provenance["steps"]
     )
     left_out = ico.load_cohort(folder, participants=everyone, exclude=["003", "sub-004", "sub-099"])
     assert list(left_out.subjects) == IDS[:2]
-    with pytest.raises(CohortError, match="exclude: names sub-100, but there are no maps of these subjects"):
+    with pytest.raises(
+        CohortError, match="exclude: names sub-100, but there are no maps of these subjects"
+    ):
         ico.load_cohort(folder, participants=IDS[:2], exclude=["sub-100"])
 
 
 @pytest.mark.parametrize("header", ["Participant_ID", "SubjectID", "Subject", "ID"])
 def test_columns_of_subjects(tmp_path: Path, header: str) -> None:
-    (tmp_path / "table.csv").write_text(f'\ufeff"Age","{header}"\r\n"22-25","100307"\r\n"26-30","100408"\r\n')
+    (tmp_path / "table.csv").write_text(
+        f'\ufeff"Age","{header}"\r\n"22-25","100307"\r\n"26-30","100408"\r\n'
+    )
     table = read_participants(tmp_path / "table.csv")
     assert table is not None and table.ids == ("100307", "100408")
     assert list(table.columns) == ["Age"]
@@ -113,8 +136,12 @@ def test_columns_of_subjects(tmp_path: Path, header: str) -> None:
 def test_files_of_those_left_out_do_not_matter(tmp_path: Path) -> None:
     """A subject with two sessions is no problem of a cohort without it."""
     gifti_files(tmp_path, IDS, MAPS)
-    write_gifti(tmp_path / f"{IDS[1]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][1] + 1, "left")
-    with pytest.raises(CohortError, match=r"ses-2_hemi-L.*: subject sub-002, left hemisphere is also in"):
+    write_gifti(
+        tmp_path / f"{IDS[1]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][1] + 1, "left"
+    )
+    with pytest.raises(
+        CohortError, match=r"ses-2_hemi-L.*: subject sub-002, left hemisphere is also in"
+    ):
         ico.load_cohort(tmp_path)
     chosen = [IDS[i] for i in (0, 2, 3)]
     for asked in ({"exclude": [IDS[1]]}, {"participants": chosen}):
@@ -142,7 +169,11 @@ def test_choices_without_effect_are_refused(tmp_path: Path) -> None:
             {"entities": {"ses": "1"}},
             "entities: chooses among .*; found a SUBJECTS_DIR",
         ),
-        (hcp, {"measure": "myelin", "smoothing": 2}, "smoothing: chooses among .*; found an HCP tree"),
+        (
+            hcp,
+            {"measure": "myelin", "smoothing": 2},
+            "smoothing: chooses among .*; found an HCP tree",
+        ),
     )
     for paths, asked, message in cases:
         with pytest.raises(CohortError, match=message):

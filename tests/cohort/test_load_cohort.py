@@ -54,7 +54,11 @@ def check(cohort: Any, X: np.ndarray, used: np.ndarray, hemisphere: str, ids: li
 
 def test_real_subjects_come_back_from_every_format(tmp_path: Path, data_folder: Path) -> None:
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
-        real, cortex, ids = archive["thickness"][:N_REAL], archive["cortex"], archive["subject"][:N_REAL]
+        real, cortex, ids = (
+            archive["thickness"][:N_REAL],
+            archive["cortex"],
+            archive["subject"][:N_REAL],
+        )
     ids = [f"sub-{name}" for name in ids]
     maps = hemispheres(real)
     inside = {side: rows[0] for side, rows in hemispheres(cortex[None]).items()}
@@ -84,14 +88,18 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
         target = folder / f"fs_LR-deformed_to-fsaverage.{letter}.sphere.32k_fs_LR.surf.gii"
         source = folder / f"fsaverage5_std_sphere.{letter}.10k_fsavg_{letter}.surf.gii"
         roi = nib.load(folder / f"{letter}.atlasroi.32k_fs_LR.shape.gii").agg_data() > 0
-        resampled = Resampler(source, target, "barycentric", check_registration=False)(rows).astype(np.float32)
+        resampled = Resampler(source, target, "barycentric", check_registration=False)(rows).astype(
+            np.float32
+        )
         maps[side], cortex[side] = np.where(roi, np.maximum(resampled, 0.1), 0), roi
     assert sum(roi.sum() for roi in cortex.values()) == 59412
     used = np.concatenate(list(cortex.values()))
     X = np.concatenate(list(maps.values()), axis=1)
     cifti_files(tmp_path / "59412", names(N_REAL), maps, cortex)
     check(ico.load_cohort(tmp_path / "59412", mesh=spheres), X, used, "both", names(N_REAL))
-    right = ico.load_cohort(tmp_path / "59412", mesh=spheres, hemisphere="right", participants=names(20))
+    right = ico.load_cohort(
+        tmp_path / "59412", mesh=spheres, hemisphere="right", participants=names(20)
+    )
     check(right, maps["right"][:20], cortex["right"], "right", names(20))
     cifti_files(tmp_path / "64984", names(5), {side: rows[:5] for side, rows in maps.items()})
     given = ico.load_cohort(tmp_path / "64984", mesh=spheres)
@@ -145,7 +153,9 @@ def test_provenance_lists_every_file(tmp_path: Path) -> None:
         data = Path(record["path"]).read_bytes()
         assert record["sha256"] == hashlib.sha256(data).hexdigest() and record["bytes"] == len(data)
         assert record["reader"] == "MGH" and record["subject"] in record["path"]
-        assert Path(record["path"]).name.startswith({"left": "lh.", "right": "rh."}[record["hemisphere"]])
+        assert Path(record["path"]).name.startswith(
+            {"left": "lh.", "right": "rh."}[record["hemisphere"]]
+        )
     assert provenance["mask"] == {"source": ["NaN or zero in every subject"], "left_out": 90}
     assert any("thickness.fwhm10.fsaverage3" in step for step in provenance["steps"])
 
@@ -155,7 +165,10 @@ def test_what_was_done_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixtu
     ico.load_cohort(tmp_path / "thickness.npy")
     assert capsys.readouterr() == ("", "")
     ico.load_cohort(tmp_path / "thickness.npy", verbose=True)
-    assert "mask: 90 sites are NaN or zero in every subject and are left out" in capsys.readouterr().err
+    assert (
+        "mask: 90 sites are NaN or zero in every subject and are left out"
+        in capsys.readouterr().err
+    )
 
 
 # Files with one map per subject
@@ -168,26 +181,39 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     cohort = ico.load_cohort(tmp_path, participants=IDS)
     check(cohort, X, ~WALL, "both", IDS)
     assert any("are the 5 subjects of participants" in step for step in cohort.provenance["steps"])
-    assert ico.load_cohort(tmp_path).subjects == ("map0001", "map0002", "map0003", "map0004", "map0005")
+    assert ico.load_cohort(tmp_path).subjects == (
+        "map0001",
+        "map0002",
+        "map0003",
+        "map0004",
+        "map0005",
+    )
     check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
     with pytest.raises(CohortError, match=r"has 2 names; .* contains 5 maps"):
         ico.load_cohort(tmp_path, subjects=IDS[:2])
     with pytest.raises(
-        CohortError, match="contains 5 maps without subject names; the participants table lists 3: list"
+        CohortError,
+        match="contains 5 maps without subject names; the participants table lists 3: list",
     ):
         ico.load_cohort(tmp_path, participants=IDS[:3])
     # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
-    some = ico.load_cohort(tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]})
+    some = ico.load_cohort(
+        tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]}
+    )
     check(some, X[[0, 2, 3, 4]], ~WALL, "both", [IDS[i] for i in (0, 2, 3, 4)])
     more = {"participant_id": [*IDS[:2], "sub-gone", *IDS[2:]], "exclude": [0, 0, 1, 0, 0, 0]}
     check(ico.load_cohort(tmp_path, participants=more), X, ~WALL, "both", IDS)
-    with pytest.raises(CohortError, match="participants table lists 4 and leaves out 1 of them: list all 5 there"):
+    with pytest.raises(
+        CohortError, match="participants table lists 4 and leaves out 1 of them: list all 5 there"
+    ):
         ico.load_cohort(tmp_path, participants={"participant_id": IDS[:4], "exclude": [0, 0, 0, 1]})
 
 
 def test_names_of_maps_are_subjects(tmp_path: Path) -> None:
     maps = hemispheres(X)
-    write_cifti(tmp_path / "all_thickness.dscalar.nii", maps, map_names=[f"{s}_thickness" for s in IDS])
+    write_cifti(
+        tmp_path / "all_thickness.dscalar.nii", maps, map_names=[f"{s}_thickness" for s in IDS]
+    )
     check(ico.load_cohort(tmp_path / "all_thickness.dscalar.nii"), X, ~WALL, "both", IDS)
     for side, rows in maps.items():
         write_gifti(tmp_path / f"{side[0]}h.thickness.func.gii", rows, side, IDS)
@@ -199,12 +225,21 @@ def test_names_of_maps_are_subjects(tmp_path: Path) -> None:
 def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
     for i, subject in enumerate(IDS):
         rows = np.stack([X[i], 2 * X[i] + 1])
-        write_cifti(tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"])
+        write_cifti(
+            tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"]
+        )
     with pytest.raises(
-        CohortError, match=r"5 problems:\n.*sub-002.* and 3 more: contain several maps, but one per subject"
+        CohortError,
+        match=r"5 problems:\n.*sub-002.* and 3 more: contain several maps, but one per subject",
     ):
         ico.load_cohort(tmp_path)
-    check(ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"), X, ~WALL, "both", IDS)
+    check(
+        ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"),
+        X,
+        ~WALL,
+        "both",
+        IDS,
+    )
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, map_name=1).X, 2 * X + 1)
     with pytest.raises(CohortError, match="has no map 'area'; it has 2 called thickness, other"):
         ico.load_cohort(tmp_path, map_name="area")
@@ -212,7 +247,9 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
 
 def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
     write_npz(tmp_path / "site1_thickness.npz", IDS[:2], hemispheres(X[:2]), age=np.array([1, 2]))
-    write_npz(tmp_path / "site2_thickness.npz", IDS[2:], hemispheres(X[2:]), age=np.array([3, 4, 5]))
+    write_npz(
+        tmp_path / "site2_thickness.npz", IDS[2:], hemispheres(X[2:]), age=np.array([3, 4, 5])
+    )
     cohort = ico.load_cohort(tmp_path)
     check(cohort, X, ~WALL, "both", IDS)
     np.testing.assert_array_equal(cohort.participants["age"], [1, 2, 3, 4, 5])
@@ -222,7 +259,8 @@ def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
     faces = (RNG.random((3, 1280)) + 1).astype(np.float32)
     np.save(tmp_path / "faces.npy", faces)
     with pytest.raises(
-        CohortError, match="has 1280 sites and does not name its hemisphere; pass hemisphere='left' or 'right'"
+        CohortError,
+        match="has 1280 sites and does not name its hemisphere; pass hemisphere='left' or 'right'",
     ):
         ico.load_cohort(tmp_path / "faces.npy")
     cohort = ico.load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
@@ -245,12 +283,15 @@ def test_surface_image(tmp_path: Path) -> None:
     for hemisphere in SIDES:
         cohort = ico.load_cohort(image, hemisphere=hemisphere, subjects=IDS, measure="thickness")
         check(cohort, X[:, columns(hemisphere)], ~WALL[columns(hemisphere)], hemisphere, IDS)
-    assert ico.load_cohort(image, participants={"participant_id": IDS, "age": [1, 2, 3, 4, 5]}).subjects == tuple(IDS)
+    assert ico.load_cohort(
+        image, participants={"participant_id": IDS, "age": [1, 2, 3, 4, 5]}
+    ).subjects == tuple(IDS)
     some = ico.load_cohort(image, participants={"participant_id": IDS, "exclude": [1, 0, 0, 0, 1]})
     assert list(some.subjects) == IDS[1:4]
     np.testing.assert_array_equal(some.X, X[1:4])
     with pytest.raises(
-        CohortError, match="SurfaceImage: contains 5 maps without subject names; the participants table lists 2"
+        CohortError,
+        match="SurfaceImage: contains 5 maps without subject names; the participants table lists 2",
     ):
         ico.load_cohort(image, participants=IDS[:2])
 
@@ -263,7 +304,9 @@ def test_store(tmp_path: Path) -> None:
     stored = ico.load_cohort(tmp_path / "store")
     assert not isinstance(stored, Cohort)
     np.testing.assert_array_equal(np.asarray(stored.X), cohort.X)
-    np.testing.assert_array_equal(np.asarray(ico.load_cohort([str(tmp_path / "store")]).X), cohort.X)
+    np.testing.assert_array_equal(
+        np.asarray(ico.load_cohort([str(tmp_path / "store")]).X), cohort.X
+    )
 
 
 # Meshes
@@ -273,9 +316,16 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
     from helpers.trees import write_surface
 
     sites = Sites.named("fsaverage3")
-    sphere = write_surface(tmp_path / "lh.sphere.surf.gii", sites.coordinates, np.asarray(sites.triangles))
+    sphere = write_surface(
+        tmp_path / "lh.sphere.surf.gii", sites.coordinates, np.asarray(sites.triangles)
+    )
     np.save(tmp_path / "thickness.npy", X)
-    given: tuple[Any, ...] = ("fsaverage3", Sites.named("fsaverage3", hemi="both"), (sphere, sphere), (sites, sites))
+    given: tuple[Any, ...] = (
+        "fsaverage3",
+        Sites.named("fsaverage3", hemi="both"),
+        (sphere, sphere),
+        (sites, sites),
+    )
     for mesh in given:
         cohort = ico.load_cohort(tmp_path / "thickness.npy", mesh=mesh)
         check(cohort, X, ~WALL, "both", [f"map{i:04d}" for i in range(1, 6)])
@@ -284,20 +334,33 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
     )
-    with pytest.raises(CohortError, match="is one hemisphere, but the maps are of both: pass the pair"):
+    with pytest.raises(
+        CohortError, match="is one hemisphere, but the maps are of both: pass the pair"
+    ):
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites)
-    with pytest.raises(CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"):
+    with pytest.raises(
+        CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"
+    ):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
-    with pytest.raises(CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"):
+    with pytest.raises(
+        CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"
+    ):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR32k")
-    with pytest.raises(ValueError, match=r"as of fs_LR only fsLR32k is: pass its sphere file .*'fsLR59k'"):
+    with pytest.raises(
+        ValueError, match=r"as of fs_LR only fsLR32k is: pass its sphere file .*'fsLR59k'"
+    ):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR59k")
 
 
 def test_a_mesh_that_may_be_two_is_asked_for(tmp_path: Path) -> None:
     rows = (RNG.random((2, 40962)) + 1).astype(np.float32)
-    paths = [write_mgh(tmp_path / f"lh.{s}.thickness.mgh", row) for s, row in zip("ab", rows, strict=True)]
-    with pytest.raises(CohortError, match="The maps have 40962 columns: that may be fsaverage6 or a CIVET mesh"):
+    paths = [
+        write_mgh(tmp_path / f"lh.{s}.thickness.mgh", row)
+        for s, row in zip("ab", rows, strict=True)
+    ]
+    with pytest.raises(
+        CohortError, match="The maps have 40962 columns: that may be fsaverage6 or a CIVET mesh"
+    ):
         ico.load_cohort(paths)
     assert ico.load_cohort(paths, mesh="fsaverage6").subjects == ("a", "b")
     for path in paths:

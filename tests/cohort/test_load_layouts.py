@@ -44,7 +44,10 @@ def cat12_folder(
             nib.gifti.GiftiDataArray(points, "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"),
             nib.gifti.GiftiDataArray(values, "NIFTI_INTENT_NONE", "NIFTI_TYPE_FLOAT32"),
         ]
-        nib.save(nib.gifti.GiftiImage(darrays=arrays), folder / "surf" / f"{start}.thickness.resampled{end}.{name}.gii")
+        nib.save(
+            nib.gifti.GiftiImage(darrays=arrays),
+            folder / "surf" / f"{start}.thickness.resampled{end}.{name}.gii",
+        )
         (folder / "surf" / f"lh.thickness.{name}").write_bytes(b"on the subject's own surface")
         (folder / "surf" / f"lh.central.{name}.gii").write_text("its own surface")
     return maps
@@ -65,9 +68,13 @@ def test_what_cat12_leaves_open_is_said(tmp_path: Path) -> None:
     cat12_folder(tmp_path / "a", IDS[:2], n=4)
     twelve = tmp_path / "a" / "surf" / f"s12.mesh.thickness.resampled_32k.{IDS[0]}.gii"
     twelve.with_name(twelve.name.replace("s12", "s15")).write_bytes(twelve.read_bytes())
-    with pytest.raises(CohortError, match=r"choose with smoothing or target; .*smoothing 12.*\(2.*smoothing 15"):
+    with pytest.raises(
+        CohortError, match=r"choose with smoothing or target; .*smoothing 12.*\(2.*smoothing 15"
+    ):
         ico.load_cohort(tmp_path / "a")
-    with pytest.raises(CohortError, match="no subject has gyrification; there are thickness: choose with measure"):
+    with pytest.raises(
+        CohortError, match="no subject has gyrification; there are thickness: choose with measure"
+    ):
         ico.load_cohort(tmp_path / "a", measure="gyrification")
     for file in (tmp_path / "a" / "surf").glob("s1*"):
         file.unlink()
@@ -92,7 +99,11 @@ def test_the_dat_file_of_spm_is_followed_and_no_other(tmp_path: Path) -> None:
     file = spm_gifti(tmp_path, X[0])
     np.testing.assert_array_equal(read_maps(file).parts[None][0], X[0])
     file.with_suffix(".dat").write_bytes(b"1234")
-    for bad, why in (("", "truncated"), ("../mesh.x.dat", "must be mesh.x.dat"), ("/etc/passwd", "must be mesh.x.dat")):
+    for bad, why in (
+        ("", "truncated"),
+        ("../mesh.x.dat", "must be mesh.x.dat"),
+        ("/etc/passwd", "must be mesh.x.dat"),
+    ):
         if bad:
             spm_gifti(tmp_path, X[0], bad)
         with pytest.raises(CohortError, match=why):
@@ -141,9 +152,13 @@ def test_subjects_by_file_and_by_pattern(tmp_path: Path) -> None:
     lines.write_text("\n".join(IDS) + "\n")
     for given in (str(table), lines, "run_{subject}_lh_*.gii", IDS):
         assert list(ico.load_cohort(str(tmp_path / "run*"), subjects=given).subjects) == IDS
-    with pytest.raises(CohortError, match=r"run_HC01.*do not match the pattern 'nothing_\{subject\}' of subjects"):
+    with pytest.raises(
+        CohortError, match=r"run_HC01.*do not match the pattern 'nothing_\{subject\}' of subjects"
+    ):
         ico.load_cohort(str(tmp_path / "run*"), subjects="nothing_{subject}")
-    with pytest.raises(CohortError, match=r"no such file. subjects is a list of names, a file .* or a pattern"):
+    with pytest.raises(
+        CohortError, match=r"no such file. subjects is a list of names, a file .* or a pattern"
+    ):
         ico.load_cohort(str(tmp_path / "run*"), subjects="HC01")
     lines.write_bytes(b"\x00\xff" * 10)
     with pytest.raises(CohortError, match=re.escape(str(lines))):
@@ -151,26 +166,34 @@ def test_subjects_by_file_and_by_pattern(tmp_path: Path) -> None:
 
 
 def test_civet_text_and_its_mask(tmp_path: Path) -> None:
-    sphere = str(write_surface(tmp_path / "sphere.surf.gii", Sites.named("fsaverage3").coordinates, FACES))
+    sphere = str(
+        write_surface(tmp_path / "sphere.surf.gii", Sites.named("fsaverage3").coordinates, FACES)
+    )
     folder = tmp_path / "thickness"
     folder.mkdir()
     for row, name in zip(X, IDS, strict=True):
         np.savetxt(folder / f"ox_{name}_native_rms_rsl_tlaplace_20mm_left.txt", row[:N], fmt="%.6f")
-        np.savetxt(folder / f"ox_{name}_native_rms_rsl_tlaplace_20mm_right.txt", row[N:], fmt="%.6f")
+        np.savetxt(
+            folder / f"ox_{name}_native_rms_rsl_tlaplace_20mm_right.txt", row[N:], fmt="%.6f"
+        )
     (folder / "README.txt").write_text("not a map")
     mask = tmp_path / "CIVET_2.0_mask_left_short.txt"
     np.savetxt(mask, np.arange(N) > 9, fmt="%d")
     masks = mask, tmp_path / "CIVET_2.0_mask_right_short.txt"
     np.savetxt(masks[1], np.arange(N) > 9, fmt="%d")
     cohort = ico.load_cohort(folder, mesh=(sphere, sphere), mask=masks)
-    assert list(cohort.subjects) == [f"ox_{name}" for name in IDS] and cohort.modality == "thickness"
+    assert (
+        list(cohort.subjects) == [f"ox_{name}" for name in IDS] and cohort.modality == "thickness"
+    )
     np.testing.assert_allclose(cohort.X[:, 10:N], X[:, 10:N], rtol=1e-5)
     assert cohort.mask is not None and int((~cohort.mask).sum()) == 20
 
 
 def test_civets_mesh_is_asked_for(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "a_native_rms_rsl_tlaplace_20mm_left.txt", np.ones(40962), fmt="%d")
-    with pytest.raises(CohortError, match=r"any surface of CIVET .*tpl-civet_den-41k_hemi-L_sphere") as raised:
+    with pytest.raises(
+        CohortError, match=r"any surface of CIVET .*tpl-civet_den-41k_hemi-L_sphere"
+    ) as raised:
         ico.load_cohort(tmp_path)
     assert "fsaverage6" not in str(raised.value)
     with pytest.raises(CohortError, match="mesh='fsaverage6' orders its vertices differently"):
@@ -181,7 +204,8 @@ def test_civets_mesh_is_asked_for(tmp_path: Path) -> None:
 def test_nifti_of_mri_surf2surf(tmp_path: Path, shape: tuple[int, ...]) -> None:
     for row, name in zip(X, IDS, strict=True):
         nib.save(
-            nib.Nifti1Image(row[:N].reshape(shape, order="F"), np.eye(4)), tmp_path / f"lh.thickness.{name}.nii.gz"
+            nib.Nifti1Image(row[:N].reshape(shape, order="F"), np.eye(4)),
+            tmp_path / f"lh.thickness.{name}.nii.gz",
         )
     cohort = ico.load_cohort(tmp_path)
     assert list(cohort.subjects) == IDS
@@ -199,7 +223,9 @@ def test_nifti_of_mri_surf2surf(tmp_path: Path, shape: tuple[int, ...]) -> None:
 def test_matlab_arrays_by_name(tmp_path: Path) -> None:
     file = tmp_path / "x.mat"
     savemat(file, {"thickness": X, "age": np.arange(6.0), "other": X[:, ::-1]}, do_compression=True)
-    np.testing.assert_array_equal(ico.load_cohort(file, measure="other", subjects=IDS).X, X[:, ::-1])
+    np.testing.assert_array_equal(
+        ico.load_cohort(file, measure="other", subjects=IDS).X, X[:, ::-1]
+    )
     with pytest.raises(CohortError, match=r"thickness \(6, 1284\).*name the one to read"):
         ico.load_cohort(file)
     savemat(file, {"thickness": X.T})
@@ -216,7 +242,10 @@ def test_matlab_arrays_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("ids", [True, False])
 def test_csv_of_people_by_vertices(tmp_path: Path, header: bool, ids: bool) -> None:
-    lines = [",".join([*([name] if ids else []), *map(str, row)]) for row, name in zip(X, IDS, strict=True)]
+    lines = [
+        ",".join([*([name] if ids else []), *map(str, row)])
+        for row, name in zip(X, IDS, strict=True)
+    ]
     top = ",".join([*(["participant_id"] if ids else []), *(f"v{i}" for i in range(2 * N))])
     (tmp_path / "x.csv").write_text("\n".join([*([top] if header else []), *lines]) + "\n")
     cohort = ico.load_cohort(tmp_path / "x.csv", subjects=None if ids else IDS)
@@ -242,7 +271,9 @@ def test_text_that_is_not_a_map(tmp_path: Path, text: bytes, why: str) -> None:
 
 def test_a_link_of_git_annex_says_to_get_it(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        (tmp_path / f"lh.{name}.mgh").symlink_to(".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh")
+        (tmp_path / f"lh.{name}.mgh").symlink_to(
+            ".git/annex/objects/Xx/Yy/MD5E-s1--0.mgh/MD5E-s1--0.mgh"
+        )
     for given in (tmp_path / "lh.a.mgh", tmp_path, tmp_path / "*.mgh"):
         with pytest.raises(CohortError, match=r"was not downloaded; run: datalad get lh.a.mgh"):
             ico.load_cohort(given)
@@ -251,7 +282,9 @@ def test_a_link_of_git_annex_says_to_get_it(tmp_path: Path) -> None:
 def test_fs_lr_by_name_and_size_in_the_estimator() -> None:
     maps = np.random.default_rng(0).random((4, 2 * N_FS_LR))
     for mesh in ("fsLR32k", None):
-        assert ico.CorticalFactorization(2, mesh=mesh, n_starts=1, level=1).fit(maps).components_.shape == (
+        assert ico.CorticalFactorization(2, mesh=mesh, n_starts=1, level=1).fit(
+            maps
+        ).components_.shape == (
             2,
             2 * N_FS_LR,
         )
@@ -265,7 +298,9 @@ def test_a_mask_may_be_a_surface_image() -> None:
 
     mesh, rng = load_fsaverage("fsaverage5")["sphere"], np.random.default_rng(0)
     image = SurfaceImage(mesh, {side: rng.random((10242, 3)) + 1 for side in ("left", "right")})
-    mask = SurfaceImage(mesh, {side: (np.arange(10242) > 5).astype(np.int8) for side in ("left", "right")})
+    mask = SurfaceImage(
+        mesh, {side: (np.arange(10242) > 5).astype(np.int8) for side in ("left", "right")}
+    )
     cohort = ico.load_cohort(image, mask=mask)
     assert cohort.mask is not None and int((~cohort.mask).sum()) == 12
 
@@ -276,7 +311,10 @@ def test_lists_of_images_and_tables_in_memory() -> None:
     from nilearn.surface import SurfaceImage
 
     mesh, rng = load_fsaverage("fsaverage5")["sphere"], np.random.default_rng(0)
-    images = [SurfaceImage(mesh, {side: rng.random(10242) + 1 for side in ("left", "right")}) for _ in range(3)]
+    images = [
+        SurfaceImage(mesh, {side: rng.random(10242) + 1 for side in ("left", "right")})
+        for _ in range(3)
+    ]
     assert ico.load_cohort(images, subjects=IDS[:3]).X.shape == (3, 20484)
     cohort = ico.load_cohort(pd.DataFrame(X, index=IDS), mesh="fsaverage3", participants=IDS[::-1])
     assert list(cohort.subjects) == IDS[::-1]
@@ -284,7 +322,9 @@ def test_lists_of_images_and_tables_in_memory() -> None:
 
 
 @pytest.mark.parametrize("kind", ["images", "frame"])
-def test_what_is_in_memory_is_fitted_to_a_page(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_memory_is_fitted_to_a_page(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pandas as pd
     from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
@@ -293,9 +333,13 @@ def test_what_is_in_memory_is_fitted_to_a_page(kind: str, tmp_path: Path, monkey
     image = lambda row: SurfaceImage(PolyMesh(half, half), {"left": row[:N], "right": row[N:]})
     given = pd.DataFrame(X).assign(participant_id=IDS) if kind == "frame" else list(map(image, X))
     cohort = ico.load_cohort(given, subjects=None if kind == "frame" else IDS, modality="thickness")
-    ico.fit_cohort(cohort, ico.CorticalFactorization(2, n_starts=1), tmp_path / "out", figures=False)
+    ico.fit_cohort(
+        cohort, ico.CorticalFactorization(2, n_starts=1), tmp_path / "out", figures=False
+    )
     assert read_table(tmp_path / "out" / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS
-    assert (tmp_path / "out" / "hemi-R_space-fsaverage_den-642_desc-icofactor_components.shape.gii").is_file()
+    assert (
+        tmp_path / "out" / "hemi-R_space-fsaverage_den-642_desc-icofactor_components.shape.gii"
+    ).is_file()
     assert "Component 2" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -304,11 +348,15 @@ def test_what_is_in_memory_and_wrong_is_told_what_to_do() -> None:
     from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
     image = lambda n: SurfaceImage(
-        PolyMesh(InMemoryMesh((s := Sites.named(f"fsaverage{n}")).coordinates, s.triangles)), {"left": np.arange(s.n)}
+        PolyMesh(InMemoryMesh((s := Sites.named(f"fsaverage{n}")).coordinates, s.triangles)),
+        {"left": np.arange(s.n)},
     )
     wrong = [
         ([image(3), image(4)], "image 1 has 2562 left vertices, image 0 642 left; resample them"),
-        (pd.DataFrame(X[:, :1000], index=IDS), "1000 columns without names, which is not the size of a known mesh"),
+        (
+            pd.DataFrame(X[:, :1000], index=IDS),
+            "1000 columns without names, which is not the size of a known mesh",
+        ),
         (pd.DataFrame(X.T, columns=IDS), "1284 rows, the size of a mesh; transpose it"),
         (pd.DataFrame(X, index=["a"] * 6), "a name twice"),
         (pd.DataFrame(), "has no numeric column"),
@@ -343,7 +391,9 @@ def fastsurfer(root: Path) -> list[str]:
         (root / name / "mri" / "aparc.DKTatlas+aseg.deep.mgz").write_bytes(b"a volume")
         (root / name / "scripts" / "deep-seg.log").write_text("FastSurferCNN")
         for letter, half in (("l", row[:N]), ("r", row[N:])):
-            (root / name / "label" / f"{letter}h.aparc.DKTatlas.mapped.annot").write_bytes(b"labels")
+            (root / name / "label" / f"{letter}h.aparc.DKTatlas.mapped.annot").write_bytes(
+                b"labels"
+            )
             write_morph(root / name / "surf" / f"{letter}h.thickness", half[:600])
             write_mgh(root / name / "surf" / f"{letter}h.thickness.fwhm10.fsaverage3.mgh", half)
     return ["fit", str(root)]
@@ -353,7 +403,10 @@ def surf2surf(root: Path) -> list[str]:
     root.mkdir()
     for row, name in zip(X, IDS, strict=True):
         for letter, half in (("l", row[:N]), ("r", row[N:])):
-            nib.save(nib.Nifti1Image(half[:, None, None], np.eye(4)), root / f"{letter}h.thickness.{name}.nii.gz")
+            nib.save(
+                nib.Nifti1Image(half[:, None, None], np.eye(4)),
+                root / f"{letter}h.thickness.{name}.nii.gz",
+            )
     return ["fit", str(root)]
 
 
@@ -397,19 +450,34 @@ def civet(root: Path) -> list[str]:
         for side, half in (("left", row[:N]), ("right", row[N:])):
             values = np.empty(N)
             values[order] = half
-            np.savetxt(root / name / "thickness" / f"ox_{name}_native_rms_rsl_tlink_30mm_{side}.txt", values, "%.6f")
-            np.savetxt(root / name / "thickness" / f"ox_{name}_native_rms_tlink_30mm_{side}.txt", values, "%.6f")
-            np.savetxt(root / name / "surfaces" / f"ox_{name}_mid_surface_rsl_{side}_native_area_40mm.txt", values)
+            np.savetxt(
+                root / name / "thickness" / f"ox_{name}_native_rms_rsl_tlink_30mm_{side}.txt",
+                values,
+                "%.6f",
+            )
+            np.savetxt(
+                root / name / "thickness" / f"ox_{name}_native_rms_tlink_30mm_{side}.txt",
+                values,
+                "%.6f",
+            )
+            np.savetxt(
+                root / name / "surfaces" / f"ox_{name}_mid_surface_rsl_{side}_native_area_40mm.txt",
+                values,
+            )
             mid = root / name / "surfaces" / f"ox_{name}_mid_surface_rsl_{side}_81920.obj"
             write_mni_obj(
-                mid, points * [60, 85, 50] * (1 + 0.1 * np.sin(9 * points[:, :1])) + [30, 0, 10], order[FACES]
+                mid,
+                points * [60, 85, 50] * (1 + 0.1 * np.sin(9 * points[:, :1])) + [30, 0, 10],
+                order[FACES],
             )
     return ["fit", str(root)]
 
 
 def write_mni_obj(path: Path, points: np.ndarray, faces: np.ndarray) -> None:
     rows = lambda table: "\n".join(" ".join(f"{x:.5f}" for x in row) for row in table)
-    ends, corners = (" ".join(map(str, numbers)) for numbers in (3 * np.arange(1, len(faces) + 1), faces.ravel()))
+    ends, corners = (
+        " ".join(map(str, numbers)) for numbers in (3 * np.arange(1, len(faces) + 1), faces.ravel())
+    )
     head = f"P 0.3 0.3 0.4 10 1 {len(points)}\n{rows(points)}\n\n{rows(points)}\n\n"
     path.write_text(f"{head}{len(faces)}\n0 1 1 1 1\n\n{ends}\n\n{corners}\n")
 
@@ -449,12 +517,19 @@ def test_from_a_folder_to_a_page(
     assert main([*layout(tmp_path / "data"), "-o", str(out), *PAGE]) == 0
     assert read_table(out / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS
     assert "Component 2" in (out / "report.html").read_text()
-    if layout is civet:  # maps are called after its mesh, and drawn on the people's own surfaces, also once more
+    if (
+        layout is civet
+    ):  # maps are called after its mesh, and drawn on the people's own surfaces, also once more
         names = [path.name for path in out.glob("hemi-L*components.shape.gii")]
         assert names == ["hemi-L_space-civet_den-642_desc-icofactor_components.shape.gii"]
-        mid = [read_surface(path)[0] for path in (tmp_path / "data").glob("*/surfaces/*rsl_left_81920.obj")]
+        mid = [
+            read_surface(path)[0]
+            for path in (tmp_path / "data").glob("*/surfaces/*rsl_left_81920.obj")
+        ]
         cortex = read_fit(out).cortex
-        np.testing.assert_allclose(cortex.hemispheres[0].shapes["midthickness"], np.mean(mid, axis=0), rtol=1e-6)
+        np.testing.assert_allclose(
+            cortex.hemispheres[0].shapes["midthickness"], np.mean(mid, axis=0), rtol=1e-6
+        )
         assert cortex.note == "Drawn on the mean surface of subjects." and list(
             out.glob("hemi-R*_midthickness.surf.gii")
         )
@@ -485,7 +560,9 @@ def no_qcache(root: Path) -> list[str]:
 
 def a_volume(root: Path) -> list[str]:
     root.mkdir()
-    nib.save(nib.Nifti1Image(np.zeros((9, 9, 9), np.float32), np.eye(4)), root / "lh.thickness.nii.gz")
+    nib.save(
+        nib.Nifti1Image(np.zeros((9, 9, 9), np.float32), np.eye(4)), root / "lh.thickness.nii.gz"
+    )
     return ["fit", str(root)]
 
 
@@ -521,7 +598,11 @@ def two_smoothings(root: Path) -> list[str]:
 
 def civet_without_surfaces(root: Path) -> list[str]:
     (root / "a" / "thickness").mkdir(parents=True)
-    np.savetxt(root / "a" / "thickness" / "a_native_rms_rsl_tlink_30mm_left.txt", np.arange(40962) % 7, "%d")
+    np.savetxt(
+        root / "a" / "thickness" / "a_native_rms_rsl_tlink_30mm_left.txt",
+        np.arange(40962) % 7,
+        "%d",
+    )
     return ["fit", str(root)]
 
 
@@ -594,10 +675,19 @@ ROWS = [",".join(map(str, row)) for row in X]
         (matlab_with(a=X, b=X), "none is called 'thick'; name the one to read with --measure"),
         (matlab_with(s={"a": X}), "struct; save people × vertices as an array of numbers"),
         (matlab_with(a=X[:, :1000]), "not the size of a known mesh"),
-        (with_file("m.csv", "\n".join(f"a,{row}" for row in ROWS)), "lists a twice; keep one row per person"),
-        (with_file("m.csv", "\n".join(ROWS).replace(",", ";").replace(".", ",")), "write decimal points, not commas"),
+        (
+            with_file("m.csv", "\n".join(f"a,{row}" for row in ROWS)),
+            "lists a twice; keep one row per person",
+        ),
+        (
+            with_file("m.csv", "\n".join(ROWS).replace(",", ";").replace(".", ",")),
+            "write decimal points, not commas",
+        ),
         (with_file("m.xlsx", b"PK\x03\x04"), "is a spreadsheet; save it as CSV"),
-        (with_file("m.tsv", "id\tlh_a\tlh_b\nx\t1,5\t2,5\ny\t2,5\t1,5\n"), "write decimal points, not commas"),
+        (
+            with_file("m.tsv", "id\tlh_a\tlh_b\nx\t1,5\t2,5\ny\t2,5\t1,5\n"),
+            "write decimal points, not commas",
+        ),
         (civet_with_commas, "write decimal points, not commas"),
         (an_empty_table, "is empty"),
         (no_qcache, "resample it to fsaverage with recon-all -qcache or mris_preproc"),
@@ -606,7 +696,10 @@ ROWS = [",".join(map(str, row)) for row in X]
         (csv_of_columns, "transpose it"),
         (one_side_missing, "--missing skip"),
         (unnamed, "do not match the pattern 'run-{subject}.gii' of --subjects"),
-        (two_smoothings, "choose with --smoothing; there are tlink 20 mm (6 subjects), tlink 30 mm"),
+        (
+            two_smoothings,
+            "choose with --smoothing; there are tlink 20 mm (6 subjects), tlink 30 mm",
+        ),
         (civet_without_surfaces, "any surface of CIVET (.obj)"),
         (a_damaged_surface, "truncated"),
         (not_resampled, "Resample and Smooth Surface Data"),
@@ -614,7 +707,10 @@ ROWS = [",".join(map(str, row)) for row in X]
     ],
 )
 def test_each_wrong_version_gets_one_line_that_says_what_to_do(
-    layout: Callable[[Path], list[str]], what_to_do: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    layout: Callable[[Path], list[str]],
+    what_to_do: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([*layout(tmp_path / "data"), "-o", str(tmp_path / "out"), *PAGE]) == 2
     *head, line = capsys.readouterr().err.splitlines()

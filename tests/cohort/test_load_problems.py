@@ -9,7 +9,15 @@ import pytest
 
 import icofactor as ico
 import icofactor.io.maps as formats
-from helpers.trees import cifti_files, freesurfer_tree, gifti_files, hemispheres, names, write_gifti, write_mgh
+from helpers.trees import (
+    cifti_files,
+    freesurfer_tree,
+    gifti_files,
+    hemispheres,
+    names,
+    write_gifti,
+    write_mgh,
+)
 from icofactor.errors import CohortError
 
 N = 642
@@ -41,7 +49,9 @@ def test_one_report_names_every_bad_file(tmp_path: Path) -> None:
     file(1).write_bytes(b"")  # empty
     write_gifti(file(2), MAPS["left"][2], "right")  # says of itself that it is right
     write_gifti(file(3, "R"), RNG.random(2562) + 1, "right")  # of another mesh
-    write_gifti(folder / f"{IDS[4]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][4] + 1, "left")  # again
+    write_gifti(
+        folder / f"{IDS[4]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][4] + 1, "left"
+    )  # again
     holes = MAPS["left"][5].copy()
     holes[[100, 200, 300]] = np.nan
     write_gifti(file(5), holes, "left")  # NaN in the cortex
@@ -73,7 +83,9 @@ def test_files_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monkey
     looped.symlink_to(looped)
     read = formats.read_gifti
 
-    def refuse(path: Path) -> object:  # the superuser may read everything, so permissions cannot be taken away
+    def refuse(
+        path: Path,
+    ) -> object:  # the superuser may read everything, so permissions cannot be taken away
         if path == forbidden:
             raise PermissionError(13, "Permission denied")
         return read(path)
@@ -118,8 +130,13 @@ def test_the_one_without_nan_on_the_wall_is_named(tmp_path: Path) -> None:
     rows[4] = np.where(WALL, 1, X[4])
     folder = gifti_files(tmp_path, IDS, hemispheres(rows))
     found = report(folder)
-    assert set(found) == {f"{IDS[4]}_hemi-L_thickness.shape.gii", f"{IDS[4]}_hemi-R_thickness.shape.gii"}
-    assert all("where most subjects have NaN; leave them out with mask" in what for what in found.values())
+    assert set(found) == {
+        f"{IDS[4]}_hemi-L_thickness.shape.gii",
+        f"{IDS[4]}_hemi-R_thickness.shape.gii",
+    }
+    assert all(
+        "where most subjects have NaN; leave them out with mask" in what for what in found.values()
+    )
     cohort = ico.load_cohort(folder, mask=~WALL)
     np.testing.assert_array_equal(cohort.mask, ~WALL)
     np.testing.assert_array_equal(cohort.X[:4], X[:4])
@@ -131,14 +148,23 @@ def test_infinite_and_flat_maps(tmp_path: Path) -> None:
     rows[1] = 0
     rows[2, :N] = 3
     found = report(gifti_files(tmp_path, IDS, hemispheres(rows)))
-    assert set(found) == {f"{IDS[i]}_hemi-{h}_thickness.shape.gii" for i, h in ((0, "L"), (1, "L"), (1, "R"), (2, "L"))}
-    assert found[f"{IDS[1]}_hemi-R_thickness.shape.gii"] == "is 0 at every vertex; it contains no map"
-    assert found[f"{IDS[2]}_hemi-L_thickness.shape.gii"] == "is 3 at every vertex; it contains no map"
+    assert set(found) == {
+        f"{IDS[i]}_hemi-{h}_thickness.shape.gii"
+        for i, h in ((0, "L"), (1, "L"), (1, "R"), (2, "L"))
+    }
+    assert (
+        found[f"{IDS[1]}_hemi-R_thickness.shape.gii"] == "is 0 at every vertex; it contains no map"
+    )
+    assert (
+        found[f"{IDS[2]}_hemi-L_thickness.shape.gii"] == "is 3 at every vertex; it contains no map"
+    )
 
 
 def test_all_maps_empty(tmp_path: Path) -> None:
     found = report(cifti_files(tmp_path, IDS[:2], {"left": np.zeros((2, N), dtype=np.float32)}))
-    assert len(found) == 2 and all("is 0 at every vertex; it contains no map" in what for what in found.values())
+    assert len(found) == 2 and all(
+        "is 0 at every vertex; it contains no map" in what for what in found.values()
+    )
 
 
 def test_values_too_large_for_the_cohort(tmp_path: Path) -> None:
@@ -161,7 +187,10 @@ def test_values_too_small_for_the_cohort(tmp_path: Path, scale: float) -> None:
     rows[1] = 0
     np.save(tmp_path / "thickness.npy", rows[1:3])
     found = report(tmp_path / "thickness.npy")
-    assert found["thickness.npy (map 0, subject map0001)"] == "is 0 at every vertex; it contains no map"
+    assert (
+        found["thickness.npy (map 0, subject map0001)"]
+        == "is 0 at every vertex; it contains no map"
+    )
     assert "single precision" in found["thickness.npy (map 1, subject map0002)"]
 
 
@@ -185,10 +214,14 @@ def test_both_hemispheres_asked_for_and_one_there(tmp_path: Path) -> None:
     write_mgh(tmp_path / "lh.thickness.mgh", MAPS["left"])
     found = report(tmp_path / "cifti", hemisphere="both")
     assert set(found.values()) == {f"subject {name} lacks the right hemisphere" for name in IDS[:2]}
-    assert list(report(tmp_path / "gifti", hemisphere="both")) == [f"subject {name}" for name in IDS[:2]]
+    assert list(report(tmp_path / "gifti", hemisphere="both")) == [
+        f"subject {name}" for name in IDS[:2]
+    ]
     assert report(tmp_path / "lh.thickness.mgh", hemisphere="both")
     found = report(tmp_path / "cifti", hemisphere="right")
-    assert set(found.values()) == {"contains only the left hemisphere; hemisphere='right' was requested"}
+    assert set(found.values()) == {
+        "contains only the left hemisphere; hemisphere='right' was requested"
+    }
 
 
 def test_hemispheres_with_different_numbers_of_maps(tmp_path: Path) -> None:
@@ -200,7 +233,14 @@ def test_hemispheres_with_different_numbers_of_maps(tmp_path: Path) -> None:
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     np.save(tmp_path / "thickness.npy", X)
     (tmp_path / "empty").mkdir()
-    found = report([tmp_path / "thickness.npy", tmp_path / "no.mgh", str(tmp_path / "*.gii"), tmp_path / "empty"])
+    found = report(
+        [
+            tmp_path / "thickness.npy",
+            tmp_path / "no.mgh",
+            str(tmp_path / "*.gii"),
+            tmp_path / "empty",
+        ]
+    )
     assert found["no.mgh"] == "no such file"
     assert found["*.gii"] == "no file matches this pattern"
     assert "contains no map files, and is not a SUBJECTS_DIR" in found["empty"]

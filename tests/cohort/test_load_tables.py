@@ -47,14 +47,18 @@ def test_layouts(make: Callable[..., list[Path]], atlas: tuple[Path, Path], tmp_
     cohort = ico.load_cohort(tmp_path / "in", parcels=atlas)
     np.testing.assert_allclose(cohort.X, X, rtol=1e-6)
     assert cohort.subjects == tuple(people()) and cohort.hemisphere == "both"
-    assert cohort.sites.regions.names == tuple(f"{side}_{name}" for side in ("lh", "rh") for name in NAMES)
+    assert cohort.sites.regions.names == tuple(
+        f"{side}_{name}" for side in ("lh", "rh") for name in NAMES
+    )
     assert cohort.modality == ("reho" if make is xcp_d else "thickness")
     assert all(one["sha256"] for one in cohort.provenance["inputs"])
     if make is not xcp_d:
         assert ("eTIV" if make is aparcstats2table else "ICV") in notes(cohort)
     left = ico.load_cohort(tmp_path / "in", parcels=atlas, hemisphere="left")
     np.testing.assert_allclose(left.X, X[:, : len(NAMES)], rtol=1e-6)
-    free = ico.load_cohort(tmp_path / "in", **({"entities": {"atlas": "Toy"}} if make is xcp_d else {}))
+    free = ico.load_cohort(
+        tmp_path / "in", **({"entities": {"atlas": "Toy"}} if make is xcp_d else {})
+    )
     np.testing.assert_allclose(free.X, X, rtol=1e-6)
     assert not free.sites.placed and "positions unknown" in notes(free)
 
@@ -66,7 +70,9 @@ def test_pscalar_brings_its_atlas(tmp_path: Path) -> None:
     sites = Sites.parcels((labels, "fsLR32k"), names)
     values = toy_values()[:, :5]
     for who, row in zip(people(), values, strict=True):
-        write_pscalar(tmp_path / f"{who}.thickness.pscalar.nii", row[None], sites.regions, ["thickness"])
+        write_pscalar(
+            tmp_path / f"{who}.thickness.pscalar.nii", row[None], sites.regions, ["thickness"]
+        )
     cohort = ico.load_cohort(tmp_path)
     np.testing.assert_allclose(cohort.X, values, rtol=1e-6)
     assert cohort.subjects == tuple(people())
@@ -94,12 +100,16 @@ def test_arrays_and_data_frames(atlas: tuple[Path, Path], tmp_path: Path) -> Non
     assert "in that order" in notes(plain)
 
 
-def test_scans_participants_and_people_in_one_table_only(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+def test_scans_participants_and_people_in_one_table_only(
+    atlas: tuple[Path, Path], tmp_path: Path
+) -> None:
     header = ["participant_id", "session_id", "age", *(f"lh_{name}" for name in NAMES)]
     rows = [[f"sub-{i // 2}", 1 + i % 2, 30 + i, *X[i, : len(NAMES)]] for i in range(12)]
     write_rows(tmp_path / "scans.csv", header, rows, ",")
     write_rows(tmp_path / "who.tsv", ["participant_id", "group"], [["sub-1", "b"], ["sub-0", "a"]])
-    cohort = ico.load_cohort(tmp_path / "scans.csv", parcels=atlas[0], participants=tmp_path / "who.tsv")
+    cohort = ico.load_cohort(
+        tmp_path / "scans.csv", parcels=atlas[0], participants=tmp_path / "who.tsv"
+    )
     assert cohort.subjects == ("sub-1_ses-1", "sub-1_ses-2", "sub-0_ses-1", "sub-0_ses-2")
     assert cohort.participants["group"].tolist() == ["b", "b", "a", "a"] and "age" in notes(cohort)
     left, right = aparcstats2table(tmp_path / "in", X)
@@ -114,7 +124,9 @@ def test_scans_participants_and_people_in_one_table_only(atlas: tuple[Path, Path
 def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
     """A table of the left hemisphere with one thing wrong."""
     header = ["participant_id", *(f"lh_{name}_thickness" for name in NAMES)]
-    rows: list[list[object]] = [[who, *row] for who, row in zip(people(), X[:, : len(NAMES)].tolist(), strict=True)]
+    rows: list[list[object]] = [
+        [who, *row] for who, row in zip(people(), X[:, : len(NAMES)].tolist(), strict=True)
+    ]
     if change == "no ids":
         header, rows = header[1:], [row[1:] for row in rows]
     elif change == "a subject twice":
@@ -165,11 +177,17 @@ def test_wrong_tables(change: str, message: str, atlas: tuple[Path, Path], tmp_p
     assert "table.tsv" in caught.value.path and len(str(caught.value).splitlines()) == 1
 
 
-def test_the_hemisphere_of_names_that_do_not_say_it(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_hemisphere_of_names_that_do_not_say_it(
+    atlas: tuple[Path, Path], tmp_path: Path
+) -> None:
     header, rows = _wrong("")
     plain = [header[0], *(name.split("_")[1] for name in header[1:])]
-    cohort = ico.load_cohort(write_rows(tmp_path / "t.tsv", plain, rows), parcels=atlas, hemisphere="right")
-    assert cohort.hemisphere == "right" and cohort.sites.regions.names == tuple(f"rh_{name}" for name in NAMES)
+    cohort = ico.load_cohort(
+        write_rows(tmp_path / "t.tsv", plain, rows), parcels=atlas, hemisphere="right"
+    )
+    assert cohort.hemisphere == "right" and cohort.sites.regions.names == tuple(
+        f"rh_{name}" for name in NAMES
+    )
     (tmp_path / "lh.aparc.stats").write_text("# Title Segmentation Statistics\n")
     with refused("lh.aparc.stats", "aparcstats2table"):
         ico.load_cohort(tmp_path / "lh.aparc.stats", parcels=atlas)
@@ -192,11 +210,15 @@ def test_atlas_of_one_hemisphere(atlas: tuple[Path, Path], tmp_path: Path) -> No
         ico.load_cohort(both, mesh="fsaverage5")
 
 
-def test_column_that_nobody_has_is_left_out_by_name(atlas: tuple[Path, Path], tmp_path: Path) -> None:
+def test_column_that_nobody_has_is_left_out_by_name(
+    atlas: tuple[Path, Path], tmp_path: Path
+) -> None:
     header, rows = _wrong("")
     rows = [[*row[:3], "NaN", *row[4:]] for row in rows]
     cohort = ico.load_cohort(write_rows(tmp_path / "table.csv", header, rows, ","), parcels=atlas)
-    assert cohort.mask.tolist() == [i != 2 for i in range(len(NAMES))] and "(lh_fusiform)" in notes(cohort)
+    assert cohort.mask.tolist() == [i != 2 for i in range(len(NAMES))] and "(lh_fusiform)" in notes(
+        cohort
+    )
 
 
 def test_regions_of_the_atlas_off_the_surface_are_left_out(tmp_path: Path) -> None:
@@ -219,7 +241,9 @@ def test_atlas_of_another_parcellation_or_mesh(atlas: tuple[Path, Path], tmp_pat
 
 def test_tables_of_two_measures(atlas: tuple[Path, Path], tmp_path: Path) -> None:
     for path in aparcstats2table(tmp_path, X):
-        (tmp_path / path.name.replace("thickness", "area")).write_text(path.read_text().replace("_thickness", "_area"))
+        (tmp_path / path.name.replace("thickness", "area")).write_text(
+            path.read_text().replace("_thickness", "_area")
+        )
     with refused("lh.aparc.thickness.tsv", "same people and hemisphere as lh.aparc.area.tsv"):
         ico.load_cohort(tmp_path, parcels=atlas)
     assert ico.load_cohort(tmp_path, parcels=atlas, measure="area").modality == "area"

@@ -42,7 +42,9 @@ SPHERE = (Sites.named("fsaverage3").coordinates, np.asarray(Sites.named("fsavera
 @pytest.fixture
 def fs_lr() -> dict[str, np.ndarray]:
     """Maps on fs_LR 32k."""
-    return {side: (RNG.random((len(IDS), 32492)) + 1).astype(np.float32) for side in ("left", "right")}
+    return {
+        side: (RNG.random((len(IDS), 32492)) + 1).astype(np.float32) for side in ("left", "right")
+    }
 
 
 # FreeSurfer
@@ -52,7 +54,12 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
     for smoothing in (0, 10):
         freesurfer_tree(tmp_path, IDS, MAPS, smoothing=smoothing, target="fsaverage3")
     freesurfer_tree(tmp_path, IDS, {"left": 2 * MAPS["left"]}, "area", None, "fsaverage3")
-    freesurfer_tree(tmp_path, ["fsaverage3"], {side: rows[:1] for side, rows in MAPS.items()}, target="fsaverage3")
+    freesurfer_tree(
+        tmp_path,
+        ["fsaverage3"],
+        {side: rows[:1] for side, rows in MAPS.items()},
+        target="fsaverage3",
+    )
     with pytest.raises(CohortError) as caught:
         ico.load_cohort(tmp_path)
     assert str(caught.value) == (
@@ -71,14 +78,20 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
         "choose with {target}; there are thickness.fwhm10.fsaverage3 (4 subjects), "
         "thickness.fwhm10.fsaverage4 (4 subjects)"
     )
-    with pytest.raises(CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"):
+    with pytest.raises(
+        CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"
+    ):
         ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
     freesurfer_tree(tmp_path / "full", IDS, MAPS, smoothing=5, target="fsaverage")
     with pytest.raises(CohortError) as caught:
         ico.load_cohort(tmp_path / "full", smoothing=5, target="fsaverage5")
     how = "--measure thickness --smoothing 5 --target fsaverage -o STORE --resample-to fsaverage5"
-    assert caught.value.problem.endswith(f"(4 subjects). To resample: icofactor prepare {tmp_path / 'full'} {how}")
-    with pytest.raises(CohortError, match="no subject has volume on a common mesh; there are area, thickness"):
+    assert caught.value.problem.endswith(
+        f"(4 subjects). To resample: icofactor prepare {tmp_path / 'full'} {how}"
+    )
+    with pytest.raises(
+        CohortError, match="no subject has volume on a common mesh; there are area, thickness"
+    ):
         ico.load_cohort(tmp_path, measure="volume")
 
 
@@ -95,18 +108,26 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
     assert f"subject {IDS[2]}: {surf(2, 'lh')}; {surf(2, 'rh')}" in text
     skipped = ico.load_cohort(tmp_path, missing="skip")
     assert list(skipped.subjects) == [IDS[0], IDS[3]]
-    assert any("left out 2 subjects with missing files" in step for step in skipped.provenance["steps"])
+    assert any(
+        "left out 2 subjects with missing files" in step for step in skipped.provenance["steps"]
+    )
     assert skipped.provenance["left_out"] == {"with missing files": [IDS[1], IDS[2]]}
     named = ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]])
     assert list(named.subjects) == [IDS[0], IDS[3]]
     assert named.provenance["left_out"] == {"by name": [IDS[1], IDS[2]]}
-    assert list(ico.load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [IDS[0], IDS[1], IDS[3]]
+    assert list(ico.load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [
+        IDS[0],
+        IDS[1],
+        IDS[3],
+    ]
 
 
 def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
     (tmp_path / "bert" / "surf").mkdir(parents=True)
     write_morph(tmp_path / "bert" / "surf" / "lh.thickness", X[0, :N])
-    with pytest.raises(CohortError, match=r"1 have it only on their own meshes .* recon-all -qcache"):
+    with pytest.raises(
+        CohortError, match=r"1 have it only on their own meshes .* recon-all -qcache"
+    ):
         ico.load_cohort(tmp_path)
     cohort = ico.load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
     assert cohort.subjects == ("bert",) and cohort.modality == "thickness"
@@ -128,15 +149,22 @@ def test_hcp_tree(tmp_path: Path) -> None:
             place = tmp_path / name / "MNINonLinear" / "fsaverage_LR32k"
             (place / f"{name}.{letter}.midthickness_MSMAll.32k_fs_LR.surf.gii").touch()
     found = ico.load_cohort(tmp_path, measure="myelin").provenance["surfaces"]
-    assert [Path(path).name[:8] for path in found] == [f"{i}.{x}" for i in ids[1:3] for x in "LR"] + ["HCA60022"] * 2
-    assert "surfaces" not in ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance  # too few
+    assert [Path(path).name[:8] for path in found] == [
+        f"{i}.{x}" for i in ids[1:3] for x in "LR"
+    ] + ["HCA60022"] * 2
+    assert (
+        "surfaces" not in ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance
+    )  # too few
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
     with pytest.raises(
-        CohortError, match=r"an HCP tree contains several maps; choose with measure \(myelin, thickness"
+        CohortError,
+        match=r"an HCP tree contains several maps; choose with measure \(myelin, thickness",
     ):
         ico.load_cohort(tmp_path)
-    with pytest.raises(CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"):
+    with pytest.raises(
+        CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"
+    ):
         ico.load_cohort(tmp_path, measure="sulc")
     glob = str(tmp_path / "*" / "MNINonLinear" / "*" / "*MyelinMap*.dscalar.nii")
     assert list(ico.load_cohort(glob).subjects) == ids
@@ -149,7 +177,9 @@ def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
     hcp_tree(tmp_path, ids[:2], part(2), measure="thickness_MSMAll")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X)
     hcp_tree(tmp_path, ids[:3], part(3), measure="corrThickness_MSMAll")
-    with pytest.raises(CohortError, match=r"subject 101309: missing: .*101309\.corrThickness_MSMAll\.32k_fs_LR"):
+    with pytest.raises(
+        CohortError, match=r"subject 101309: missing: .*101309\.corrThickness_MSMAll\.32k_fs_LR"
+    ):
         ico.load_cohort(tmp_path, measure="corrThickness")
     cohort = ico.load_cohort(tmp_path, measure="corrThickness", missing="skip")
     assert list(cohort.subjects) == ids[:3] and cohort.modality == "corrThickness"
@@ -157,11 +187,19 @@ def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
 
 
 def test_hcp_pairs_of_gifti(tmp_path: Path) -> None:
-    hcp_tree(tmp_path, ["100307", "100408"], {s: r[:2] for s, r in MAPS.items()}, measure="sulc", sphere=SPHERE)
+    hcp_tree(
+        tmp_path,
+        ["100307", "100408"],
+        {s: r[:2] for s, r in MAPS.items()},
+        measure="sulc",
+        sphere=SPHERE,
+    )
     for i, subject in enumerate(("100307", "100408")):
         for letter, side in (("L", "left"), ("R", "right")):
             folder = tmp_path / subject / "MNINonLinear" / "fsaverage_LR32k"
-            write_gifti(folder / f"{subject}.{letter}.thickness.32k_fs_LR.shape.gii", MAPS[side][i], side)
+            write_gifti(
+                folder / f"{subject}.{letter}.thickness.32k_fs_LR.shape.gii", MAPS[side][i], side
+            )
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X[:2])
 
 
@@ -174,7 +212,11 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cohort.X, X)
     assert list(cohort.subjects) == IDS and cohort.modality == "reho"
     fmriprep_tree(
-        tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, space="space-fsaverage3", suffix="stat-alff_boldmap.shape"
+        tmp_path,
+        IDS,
+        {s: r + 1 for s, r in MAPS.items()},
+        space="space-fsaverage3",
+        suffix="stat-alff_boldmap.shape",
     )
     with pytest.raises(CohortError, match="choose what to read with measure; there are alff, reho"):
         ico.load_cohort(tmp_path)
@@ -182,19 +224,27 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
     with pytest.raises(CohortError, match=r"contains reho as .*; choose with target or entities"):
         ico.load_cohort(tmp_path, measure="reho")
-    assert ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name == "fsaverage3"
+    assert (
+        ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name
+        == "fsaverage3"
+    )
 
 
 def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
     fmriprep_tree(tmp_path, IDS, MAPS, "task-rest", "space-fsaverage3")
-    fmriprep_tree(tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3")
-    with pytest.raises(CohortError, match=r"the subject has other files; .* \(task is motor, rest\)") as caught:
+    fmriprep_tree(
+        tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3"
+    )
+    with pytest.raises(
+        CohortError, match=r"the subject has other files; .* \(task is motor, rest\)"
+    ) as caught:
         ico.load_cohort(tmp_path)
     assert caught.value.problem.startswith("subject sub-001, left hemisphere is also in")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"task": "rest"}).X, X)
     next((tmp_path / IDS[2] / "func").glob("*task-rest*hemi-R*")).unlink()
     with pytest.raises(
-        CohortError, match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho"
+        CohortError,
+        match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho",
     ):
         ico.load_cohort(tmp_path, entities={"task": "rest"})
     with pytest.raises(CohortError, match="there are no maps of 'thickness'; there are reho"):
@@ -224,15 +274,21 @@ def test_fmriprep_on_fs_lr_needs_no_spheres(tmp_path: Path, fs_lr: dict[str, np.
     np.testing.assert_array_equal(ico.load_cohort(files, hemisphere="right").X, fs_lr["right"])
     wrong = tmp_path / IDS[1] / "anat" / f"{IDS[1]}_space-fsLR_den-91k_thickness.dscalar.nii"
     write_cifti(wrong, {side: rows[:1] for side, rows in MAPS.items()})
-    with pytest.raises(CohortError, match=rf"{wrong.name}: has 642 vertices in the left .*; mesh fsLR32k has 32492"):
+    with pytest.raises(
+        CohortError, match=rf"{wrong.name}: has 642 vertices in the left .*; mesh fsLR32k has 32492"
+    ):
         ico.load_cohort(tmp_path, measure="thickness")
 
 
 def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
     folder = tmp_path / "sub-1" / "anat"
     folder.mkdir(parents=True)
-    write_cifti(folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))})
-    with pytest.raises(CohortError, match=r"The maps have 59292 columns, which is not the size .* sphere's file"):
+    write_cifti(
+        folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))}
+    )
+    with pytest.raises(
+        CohortError, match=r"The maps have 59292 columns, which is not the size .* sphere's file"
+    ):
         ico.load_cohort(tmp_path)
 
 
@@ -263,7 +319,13 @@ def test_hemisphere_in_names(name: str, side: str | None, rest: str) -> None:
         (["/d/bert/surf/lh.thickness", "/d/ernie/surf/lh.thickness"], ["bert", "ernie"]),
         (["/d/sub-01/ses-1/surf/lh.x.mgh", "/d/sub-02/ses-1/surf/lh.x.mgh"], ["sub-01", "sub-02"]),
         (["/d/sub-01_ses-1/surf/lh.x.mgh"], ["sub-01_ses-1"]),
-        (["/d/lh.S1.thickness.fwhm10.fsaverage5.mgz", "/d/rh.S1.thickness.fwhm10.fsaverage5.mgz"], ["S1", "S1"]),
+        (
+            [
+                "/d/lh.S1.thickness.fwhm10.fsaverage5.mgz",
+                "/d/rh.S1.thickness.fwhm10.fsaverage5.mgz",
+            ],
+            ["S1", "S1"],
+        ),
         (["/d/S1_L.thickness_MSMAll.32k_fs_LR.func.gii"], ["S1"]),
         (["/d/S1/lh.thickness.fsaverage5.mgz"], ["S1"]),
         (["/d/100307/MNINonLinear/f/100307.a.dscalar.nii"], ["100307"]),
@@ -330,10 +392,16 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     assert cohort.subjects == ("002", "001")
     np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
     assert cohort.participants["Age_in_Yrs"].dtype == np.int64
-    with pytest.raises(CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"):
+    with pytest.raises(
+        CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"
+    ):
         ico.load_cohort(folder, participants=["sub-001", "sub-009"])
-    assert ico.load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == ("sub-001",)
-    with pytest.raises(CohortError, match="exclude: names sub-009, but there are no maps of these subjects"):
+    assert ico.load_cohort(
+        folder, participants=["sub-001", "sub-009"], missing="skip"
+    ).subjects == ("sub-001",)
+    with pytest.raises(
+        CohortError, match="exclude: names sub-009, but there are no maps of these subjects"
+    ):
         ico.load_cohort(folder, exclude=["sub-009"])
 
 
@@ -370,16 +438,26 @@ def test_participants_that_are_no_text(tmp_path: Path) -> None:
 
 def _mask_files(folder: Path) -> dict[str, Any]:
     """The same mask in every form."""
-    forms: dict[str, list[Path]] = {form: [] for form in ("annot", "label", "label.gii", "shape.gii", "mgh")}
+    forms: dict[str, list[Path]] = {
+        form: [] for form in ("annot", "label", "label.gii", "shape.gii", "mgh")
+    }
     for prefix, (_, inside) in zip(("lh", "rh"), CORTEX.items(), strict=True):
         colours = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0], [9, 8, 7, 0, 0]])
         parcels = np.where(inside, 1 + np.arange(N) % 2, 0)
         forms["annot"].append(folder / f"{prefix}.aparc.annot")
-        nib.freesurfer.write_annot(forms["annot"][-1], parcels, colours, ["unknown", "a", "b"], fill_ctab=True)
-        lines = ["#!ascii label", str(inside.sum()), *(f"{v} 0 0 0 0" for v in np.flatnonzero(inside))]
+        nib.freesurfer.write_annot(
+            forms["annot"][-1], parcels, colours, ["unknown", "a", "b"], fill_ctab=True
+        )
+        lines = [
+            "#!ascii label",
+            str(inside.sum()),
+            *(f"{v} 0 0 0 0" for v in np.flatnonzero(inside)),
+        ]
         forms["label"].append(folder / f"{prefix}.cortex.label")
         forms["label"][-1].write_text("\n".join(lines) + "\n")
-        array = nib.gifti.GiftiDataArray(parcels.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32")
+        array = nib.gifti.GiftiDataArray(
+            parcels.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32"
+        )
         table = nib.gifti.GiftiLabelTable()
         for key, name in enumerate(["Medial_wall", "a", "b"]):
             label = nib.gifti.GiftiLabel(key)
@@ -388,10 +466,13 @@ def _mask_files(folder: Path) -> dict[str, Any]:
         forms["label.gii"].append(folder / f"{prefix}.aparc.label.gii")
         nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), forms["label.gii"][-1])
         side = {"lh": "left", "rh": "right"}[prefix]
-        forms["shape.gii"].append(write_gifti(folder / f"{prefix}.atlasroi.shape.gii", inside.astype(float), side))
+        forms["shape.gii"].append(
+            write_gifti(folder / f"{prefix}.atlasroi.shape.gii", inside.astype(float), side)
+        )
         forms["mgh"].append(write_mgh(folder / f"{prefix}.mask.mgh", inside.astype(float)))
     one = write_cifti(
-        folder / "mask.dscalar.nii", {side: inside[None].astype(float) for side, inside in CORTEX.items()}
+        folder / "mask.dscalar.nii",
+        {side: inside[None].astype(float) for side, inside in CORTEX.items()},
     )
     np.save(folder / "mask.npy", (~WALL).astype(np.uint8))
     return {**forms, "dscalar": one, "npy": folder / "mask.npy", "array": ~WALL}
@@ -417,7 +498,10 @@ def test_mask_and_empty_sites_together(tmp_path: Path) -> None:
     given[:5] = False
     cohort = ico.load_cohort(maps, mask=given)
     np.testing.assert_array_equal(cohort.mask, given & ~WALL)
-    assert cohort.provenance["mask"] == {"source": ["array", "NaN or zero in every subject"], "left_out": 95}
+    assert cohort.provenance["mask"] == {
+        "source": ["array", "NaN or zero in every subject"],
+        "left_out": 95,
+    }
 
 
 def test_wrong_masks(tmp_path: Path) -> None:

@@ -22,14 +22,19 @@ CORTEX[10:60] = CORTEX[N + 100 : N + 130] = False
 
 def label(path: Path, inside: np.ndarray) -> Path:
     vertices = np.flatnonzero(inside)
-    path.write_text("\n".join(["#!ascii label", str(len(vertices)), *(f"{v} 0 0 0 0" for v in vertices)]) + "\n")
+    path.write_text(
+        "\n".join(["#!ascii label", str(len(vertices)), *(f"{v} 0 0 0 0" for v in vertices)]) + "\n"
+    )
     return path
 
 
 def test_a_label_of_the_medial_wall_is_what_is_left_out(tmp_path: Path) -> None:
     maps = gifti_files(tmp_path / "gii", names(3), hemispheres(X))
     for name, listed in (("Medial_wall", ~CORTEX), ("cortex", CORTEX), ("nomedialwall", CORTEX)):
-        pair = [label(tmp_path / f"lh.{name}.label", listed[:N]), label(tmp_path / f"rh.{name}.label", listed[N:])]
+        pair = [
+            label(tmp_path / f"lh.{name}.label", listed[:N]),
+            label(tmp_path / f"rh.{name}.label", listed[N:]),
+        ]
         np.testing.assert_array_equal(ico.load_cohort(maps, mask=pair).mask, CORTEX, err_msg=name)
 
 
@@ -49,7 +54,9 @@ def test_the_files_of_mask_and_mesh_are_in_the_provenance(tmp_path: Path) -> Non
     maps = gifti_files(tmp_path / "gii", names(3), hemispheres(X))
     mask = label(tmp_path / "lh.cortex.label", CORTEX[:N])
     triangles = np.asarray(Sites.named("fsaverage3").triangles)
-    sphere = write_surface(tmp_path / "lh.sphere.surf.gii", Sites.named("fsaverage3").coordinates, triangles)
+    sphere = write_surface(
+        tmp_path / "lh.sphere.surf.gii", Sites.named("fsaverage3").coordinates, triangles
+    )
     cohort = ico.load_cohort(maps, hemisphere="left", mask=mask, mesh=sphere)
     hashes = input_hashes(cohort)
     for file in (mask, sphere):

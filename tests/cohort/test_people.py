@@ -21,7 +21,14 @@ from icofactor.cohort.store.create import save_store
 from icofactor.errors import CohortError
 
 X = np.random.default_rng(0).gamma(2, size=(6, 1284)).astype(np.float32)
-SCANS = ["sub-01_ses-1", "sub-01_ses-2", "sub-02_ses-1", "sub-02_ses-10", "sub-02_ses-2", "sub-03_ses-1"]
+SCANS = [
+    "sub-01_ses-1",
+    "sub-01_ses-2",
+    "sub-02_ses-1",
+    "sub-02_ses-10",
+    "sub-02_ses-2",
+    "sub-03_ses-1",
+]
 PEOPLE = ["sub-01", "sub-01", "sub-02", "sub-02", "sub-02", "sub-03"]
 SESSIONS = ["1", "2", "1", "10", "2", "1"]
 
@@ -32,7 +39,9 @@ def tree(root: Path, names: list[str]) -> Path:
 
 def cohort(**columns: Any) -> ico.Cohort:
     table = {"participant_id": PEOPLE, "session_id": SESSIONS, **columns}
-    return ico.Cohort.from_array(X[:, :642], "fsaverage3", "left", subjects=SCANS, participants=table)
+    return ico.Cohort.from_array(
+        X[:, :642], "fsaverage3", "left", subjects=SCANS, participants=table
+    )
 
 
 # ---------------------------------------------------------------------- reading
@@ -63,10 +72,19 @@ def test_streams_are_told_apart() -> None:
 
 
 def test_a_longitudinal_tree(tmp_path: Path) -> None:
-    names = ["sub-01", "sub-01_ses-1", "sub-01_ses-2", "sub-01_ses-1.long.sub-01", "sub-01_ses-2.long.sub-01", "sub-02"]
+    names = [
+        "sub-01",
+        "sub-01_ses-1",
+        "sub-01_ses-2",
+        "sub-01_ses-1.long.sub-01",
+        "sub-01_ses-2.long.sub-01",
+        "sub-02",
+    ]
     tree(tmp_path, names)
     there = r"there are cross \(3\), base \(1\), long \(2\)"
-    with pytest.raises(CohortError, match=rf"choose one of FreeSurfer's streams with stream; {there}"):
+    with pytest.raises(
+        CohortError, match=rf"choose one of FreeSurfer's streams with stream; {there}"
+    ):
         ico.load_cohort(tmp_path)
     with pytest.raises(CohortError, match=there):  # also as files
         ico.load_cohort(str(tmp_path / "*" / "surf" / "*h.thickness*"))
@@ -75,7 +93,9 @@ def test_a_longitudinal_tree(tmp_path: Path) -> None:
     base = ico.load_cohort(tmp_path, stream="base")
     assert base.subjects == ("sub-01",)
     assert "session_id" not in base.participants
-    with pytest.raises(CohortError, match=r"2 scans of 1 person: read them with sessions='all'.*\(there are 1, 2\)"):
+    with pytest.raises(
+        CohortError, match=r"2 scans of 1 person: read them with sessions='all'.*\(there are 1, 2\)"
+    ):
         ico.load_cohort(tmp_path, stream="long")
     for paths in (tmp_path, str(tmp_path / "*" / "surf" / "*h.thickness*")):
         long = ico.load_cohort(paths, stream="long", sessions="all")
@@ -84,7 +104,10 @@ def test_a_longitudinal_tree(tmp_path: Path) -> None:
         assert list(long.participants["session_id"]) == ["1", "2"]
     one = ico.load_cohort(tmp_path, stream="long", sessions="ses-2")
     assert one.subjects == ("sub-01_ses-2.long.sub-01",)
-    with pytest.raises(CohortError, match=r"sessions: must be 'all' or sessions of the scans; there are 1, 2, not 3"):
+    with pytest.raises(
+        CohortError,
+        match=r"sessions: must be 'all' or sessions of the scans; there are 1, 2, not 3",
+    ):
         ico.load_cohort(tmp_path, stream="long", sessions=["3"])
 
 
@@ -92,14 +115,19 @@ def test_a_tree_without_one_of_the_streams(tmp_path: Path) -> None:
     tree(tmp_path, ["sub-01", "sub-02"])
     with pytest.raises(CohortError, match=r"has no long folders; there are cross \(2\)"):
         ico.load_cohort(tmp_path, stream="long")
-    assert ico.load_cohort(tmp_path, sessions="all").subjects == ("sub-01", "sub-02")  # nobody has several
+    assert ico.load_cohort(tmp_path, sessions="all").subjects == (
+        "sub-01",
+        "sub-02",
+    )  # nobody has several
 
 
 def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
     maps = hemispheres(X)
     for session, change in (("1", 0), ("2", 1)):
         later = {side: rows[:2] + change for side, rows in maps.items()}
-        fmriprep_tree(tmp_path, ["sub-01", "sub-02"], later, f"ses-{session}_task-rest", "space-fsaverage3")
+        fmriprep_tree(
+            tmp_path, ["sub-01", "sub-02"], later, f"ses-{session}_task-rest", "space-fsaverage3"
+        )
     with pytest.raises(CohortError, match=r"ses is 1, 2\); sessions='all' reads all sessions"):
         ico.load_cohort(tmp_path)
     found = ico.load_cohort(tmp_path, sessions="all")
@@ -107,16 +135,25 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.X, np.stack([X[0], X[0] + 1, X[1], X[1] + 1]))
     assert list(found.participants["participant_id"]) == ["sub-01", "sub-01", "sub-02", "sub-02"]
     # a table of people is about all scans of each; one of scans chooses among them
-    about = ico.load_cohort(tmp_path, sessions="all", participants={"participant_id": ["02", "01"], "sex": ["f", "m"]})
+    about = ico.load_cohort(
+        tmp_path, sessions="all", participants={"participant_id": ["02", "01"], "sex": ["f", "m"]}
+    )
     assert about.subjects == ("sub-02_ses-1", "sub-02_ses-2", "sub-01_ses-1", "sub-01_ses-2")
     assert list(about.participants["sex"]) == ["f", "f", "m", "m"]
-    table = {"participant_id": ["sub-02", "sub-01", "sub-01"], "visit": ["ses-02", "2", "1"], "age": [9, 8, 7]}
+    table = {
+        "participant_id": ["sub-02", "sub-01", "sub-01"],
+        "visit": ["ses-02", "2", "1"],
+        "age": [9, 8, 7],
+    }
     chosen = ico.load_cohort(tmp_path, participants=table)
     np.testing.assert_array_equal(chosen.X, np.stack([X[1] + 1, X[0] + 1, X[0]]))
     assert chosen.subjects == ("sub-02_ses-02", "sub-01_ses-2", "sub-01_ses-1")
     assert list(chosen.participants["participant_id"]) == ["sub-02", "sub-01", "sub-01"]
     assert list(chosen.participants["age"]) == [9, 8, 7]
-    assert ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == ("sub-02_ses-1", "sub-02_ses-2")
+    assert ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == (
+        "sub-02_ses-1",
+        "sub-02_ses-2",
+    )
     assert len(ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01_ses-2"])) == 3
     with pytest.raises(CohortError, match=r"no map was found of sub-01_ses-3"):
         ico.load_cohort(tmp_path, participants={**table, "visit": ["2", "3", "1"]})
@@ -124,10 +161,16 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
 
 def test_tables_that_list_people_twice(tmp_path: Path) -> None:
     write_npz(tmp_path / "maps.npz", SCANS, hemispheres(X))
-    read = lambda **columns: ico.load_cohort(tmp_path / "maps.npz", mesh="fsaverage3", participants=columns)
-    with pytest.raises(CohortError, match="lists subjects twice: sub-01, sub-02, without a column session_id"):
+    read = lambda **columns: ico.load_cohort(
+        tmp_path / "maps.npz", mesh="fsaverage3", participants=columns
+    )
+    with pytest.raises(
+        CohortError, match="lists subjects twice: sub-01, sub-02, without a column session_id"
+    ):
         read(participant_id=PEOPLE)
-    with pytest.raises(CohortError, match=r"lists subjects twice: .* with the same session, or none"):
+    with pytest.raises(
+        CohortError, match=r"lists subjects twice: .* with the same session, or none"
+    ):
         read(participant_id=PEOPLE, session_id=["1", "1", *SESSIONS[2:]])
     with pytest.raises(CohortError, match="with the same session, or none"):
         read(participant_id=PEOPLE, session_id=["n/a", "2", *SESSIONS[2:]])
@@ -163,11 +206,20 @@ def test_scans_to_fit() -> None:
     assert choose_scans(cohort(age=age), "baseline", order="age").rows.tolist() == [1, 3, 5]
     date = ["2020-01-02", "2019-12-31", "2020-03-01", "2020-02-28", "2021-01-01", "2020-01-01"]
     assert choose_scans(cohort(date=date), "baseline", order="date").rows.tolist() == [1, 3, 5]
-    drawn = {tuple(choose_scans(cohort(), "one-per-person", seed=seed).rows.tolist()) for seed in range(30)}
+    drawn = {
+        tuple(choose_scans(cohort(), "one-per-person", seed=seed).rows.tolist())
+        for seed in range(30)
+    }
     assert len(drawn) == 6 and all(5 in rows for rows in drawn)
-    assert choose_scans(cohort(), "baseline").sentence == "6 scans of 3 people; fitted on the first scan of each person"
+    assert (
+        choose_scans(cohort(), "baseline").sentence
+        == "6 scans of 3 people; fitted on the first scan of each person"
+    )
     # sessions by name: 2 before 10
-    assert People.of(SCANS[3:5], {"participant_id": PEOPLE[3:5], "visit": [10, 2]}).sessions == ("10", "2")
+    assert People.of(SCANS[3:5], {"participant_id": PEOPLE[3:5], "visit": [10, 2]}).sessions == (
+        "10",
+        "2",
+    )
     assert choose_scans(cohort()[3:5], "baseline").rows.tolist() == [1]
 
 
@@ -175,8 +227,15 @@ def test_people_with_one_scan_each_are_as_before() -> None:
     plain = ico.Cohort.from_array(X[:, :642], "fsaverage3", "left", participants={"age": range(6)})
     for fit_on in (None, "baseline", "one-per-person", "all"):
         found = choose_scans(plain, fit_on)
-        assert found.groups is None and len(found.rows) == 6 and not found.record and not found.sentence
-    assert found.people is not None and found.people.columns == {"participant_id": list(plain.subjects)}
+        assert (
+            found.groups is None
+            and len(found.rows) == 6
+            and not found.record
+            and not found.sentence
+        )
+    assert found.people is not None and found.people.columns == {
+        "participant_id": list(plain.subjects)
+    }
 
 
 @pytest.mark.parametrize(
@@ -185,18 +244,34 @@ def test_people_with_one_scan_each_are_as_before() -> None:
         ("fit_on", r"There are 6 scans of 3 people: choose with fit_on what to fit: baseline", {}),
         ("fit_on", "'baseline', 'one-per-person' or 'all'", {"fit_on": "first"}),
         ("order", "use it with fit_on='baseline'", {"fit_on": "all", "order": "age"}),
-        ("order", r"a column of the participants table \(participant_id, ", {"fit_on": "baseline", "order": "date"}),
+        (
+            "order",
+            r"a column of the participants table \(participant_id, ",
+            {"fit_on": "baseline", "order": "date"},
+        ),
         ("order", "values are missing for sub-01_ses-2", {"fit_on": "baseline", "order": "gap"}),
-        ("groups", r"a column of the participants table \(participant_id, ", {"fit_on": "all", "groups": "home"}),
+        (
+            "groups",
+            r"a column of the participants table \(participant_id, ",
+            {"fit_on": "all", "groups": "home"},
+        ),
         ("groups", "values are missing for sub-01_ses-2", {"fit_on": "all", "groups": "gap"}),
         ("groups", "makes 1 group of 6 rows; at least 2", {"fit_on": "all", "groups": "same"}),
         ("groups", "several groups contain scans of sub-02", {"fit_on": "all", "groups": "torn"}),
         ("groups", "has 3 labels; there are 6 rows", {"fit_on": "all", "groups": [1, 2, 3]}),
-        ("groups", "several groups contain scans of sub-01, sub-02", {"fit_on": "baseline", "groups": range(6)}),
+        (
+            "groups",
+            "several groups contain scans of sub-01, sub-02",
+            {"fit_on": "baseline", "groups": range(6)},
+        ),
     ],
 )
 def test_what_cannot_be_chosen(argument: str, message: str, given: dict[str, Any]) -> None:
-    more = {"gap": ["1", "n/a", "1", "1", "1", "1"], "same": ["a"] * 6, "torn": ["a", "a", "b", "b", "c", "c"]}
+    more = {
+        "gap": ["1", "n/a", "1", "1", "1", "1"],
+        "same": ["a"] * 6,
+        "torn": ["a", "a", "b", "b", "c", "c"],
+    }
     with refused(argument, message):
         choose_scans(cohort(age=range(6), **more), **given)
 
@@ -218,7 +293,9 @@ tables = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), min_size=4, 
 
 @given(tables, st.integers(0, 2**32 - 1), st.integers(2, 8))
 @settings(deadline=None)
-def test_no_part_or_resample_shares_a_person(rows: list[tuple[int, int]], seed: int, n_parts: int) -> None:
+def test_no_part_or_resample_shares_a_person(
+    rows: list[tuple[int, int]], seed: int, n_parts: int
+) -> None:
     people, strata = np.array(rows).T
     groups, rng = RowGroups.of(people.tolist()), np.random.default_rng(seed)
     for part in (deal(strata, n_parts, rng, groups), deal_thirds(strata, rng, groups)):
@@ -233,7 +310,9 @@ def test_no_part_or_resample_shares_a_person(rows: list[tuple[int, int]], seed: 
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=4, max_size=20), st.integers(0, 99), st.data()
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), min_size=4, max_size=20),
+    st.integers(0, 99),
+    st.data(),
 )
 @settings(deadline=None)
 def test_halves_and_what_folds_leave_hold_as_many_components_as_are_allowed(

@@ -39,12 +39,16 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Counter[str]]]
     read, digest = pieces.read_maps, hashlib.file_digest
 
     def read_maps(path: Path, *given: Any) -> Any:
-        found["read"][path.name if path.parent.name != "surf" else f"{path.parts[-3]}/{path.name}"] += 1
+        found["read"][
+            path.name if path.parent.name != "surf" else f"{path.parts[-3]}/{path.name}"
+        ] += 1
         return read(path, *given)
 
     def file_digest(file: Any, *given: Any) -> Any:
         path = Path(file.name)
-        found["hashed"][path.name if path.parent.name != "surf" else f"{path.parts[-3]}/{path.name}"] += 1
+        found["hashed"][
+            path.name if path.parent.name != "surf" else f"{path.parts[-3]}/{path.name}"
+        ] += 1
         return digest(file, *given)
 
     monkeypatch.setattr(pieces, "read_maps", read_maps)
@@ -61,26 +65,52 @@ def test_a_fit_with_participants_and_covariates_reads_every_file_once(
 ) -> None:
     coded: list[Any] = []
     code = covariates.code_terms
-    monkeypatch.setattr(covariates, "code_terms", lambda *given: coded.append(given) or code(*given))
-    monkeypatch.setattr("icofactor.results.fit_cohort.choose_scans", None)  # they are chosen on the plan
+    monkeypatch.setattr(
+        covariates, "code_terms", lambda *given: coded.append(given) or code(*given)
+    )
+    monkeypatch.setattr(
+        "icofactor.results.fit_cohort.choose_scans", None
+    )  # they are chosen on the plan
     people = tmp_path / "people.tsv"
-    people.write_text("participant_id\tage\n" + "".join(f"{name}\t{20 + i**2}\n" for i, name in enumerate(IDS)))
-    words = ["fit", str(tree), "--participants", str(people), "--covariates", "age", "-o", str(tmp_path / "out")]
+    people.write_text(
+        "participant_id\tage\n" + "".join(f"{name}\t{20 + i**2}\n" for i, name in enumerate(IDS))
+    )
+    words = [
+        "fit",
+        str(tree),
+        "--participants",
+        str(people),
+        "--covariates",
+        "age",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert main([*words, "--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]) == 0
-    assert counts["read"] == once(tree) == {name: n for name, n in counts["hashed"].items() if name.endswith(".mgh")}
+    assert (
+        counts["read"]
+        == once(tree)
+        == {name: n for name, n in counts["hashed"].items() if name.endswith(".mgh")}
+    )
     assert len(coded) == 1  # for the plan, which hands them on to the fit
 
 
 def test_a_dry_run_reads_one_file_of_each_hemisphere(
     tree: Path, tmp_path: Path, counts: dict[str, Counter[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["fit", str(tree), "-o", str(tmp_path / "out"), "--n-components", "2", "--dry-run"]) == 0
+    assert (
+        main(["fit", str(tree), "-o", str(tmp_path / "out"), "--n-components", "2", "--dry-run"])
+        == 0
+    )
     assert "Would read 12 files" in capsys.readouterr().out
-    assert counts["read"] == {f"sub-001/{side}h.thickness.fwhm10.fsaverage3.mgh": 1 for side in "lr"}
+    assert counts["read"] == {
+        f"sub-001/{side}h.thickness.fwhm10.fsaverage3.mgh": 1 for side in "lr"
+    }
 
 
 def test_bad_first_files_are_read_once_too(tree: Path, counts: dict[str, Counter[str]]) -> None:
-    first, second = (tree / name / "surf" / "lh.thickness.fwhm10.fsaverage3.mgh" for name in IDS[:2])
+    first, second = (
+        tree / name / "surf" / "lh.thickness.fwhm10.fsaverage3.mgh" for name in IDS[:2]
+    )
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:500])
     with pytest.raises(CohortError) as caught:
@@ -115,7 +145,12 @@ def test_what_a_plan_says(tree: Path, tmp_path: Path) -> None:
     plan = plan_cohort(tree, participants=people, exclude=[IDS[1]])
     assert plan.subjects == (IDS[0], IDS[2], IDS[3])
     assert plan.participants["age"].tolist() == [30, 50, 60]
-    assert (plan.n_files, plan.n_sites, plan.mesh, plan.hemisphere) == (6, 2 * N, "fsaverage3", "both")
+    assert (plan.n_files, plan.n_sites, plan.mesh, plan.hemisphere) == (
+        6,
+        2 * N,
+        "fsaverage3",
+        "both",
+    )
     assert (plan.stored, plan.lowest) == (False, 0.0)
     cohort = plan.read()
     assert cohort.subjects == plan.subjects
@@ -123,7 +158,9 @@ def test_what_a_plan_says(tree: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["files", "stack", "store"])
-def test_subjects_without_a_needed_value_are_left_out(kind: str, tree: Path, tmp_path: Path) -> None:
+def test_subjects_without_a_needed_value_are_left_out(
+    kind: str, tree: Path, tmp_path: Path
+) -> None:
     ages = {"age": [30.0, np.nan, 50, 60, 70, 80]}
     path, table = tree, {"participant_id": IDS, **ages}
     if kind == "stack":
@@ -132,7 +169,9 @@ def test_subjects_without_a_needed_value_are_left_out(kind: str, tree: Path, tmp
     elif kind == "store":
         save_store(replace(ico.load_cohort(tree), participants=ages), tmp_path / "store")
         path, table = tmp_path / "store", None
-    plan = plan_cohort(path, participants=table, needed=["age", "sex"])  # a column that is not there is another matter
+    plan = plan_cohort(
+        path, participants=table, needed=["age", "sex"]
+    )  # a column that is not there is another matter
     assert plan.subjects == (IDS[0], *IDS[2:])
     assert plan.journal.left_out == {"with missing covariates": [IDS[1]]}
     np.testing.assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
@@ -162,7 +201,10 @@ def test_subjects_of_a_store_are_chosen_as_those_of_files(tree: Path, tmp_path: 
         said.append([(path, str(what).partition(";")[0]) for path, what in caught.value.problems])
     assert said[0] == said[1]
     assert [path for path, _ in said[0]] == ["exclude", "participants"]
-    assert list(ico.load_cohort(store, participants=[IDS[0], "nobody"], missing="skip").subjects) == IDS[:1]
+    assert (
+        list(ico.load_cohort(store, participants=[IDS[0], "nobody"], missing="skip").subjects)
+        == IDS[:1]
+    )
     with pytest.raises(ArgumentError) as refused:
         ico.load_cohort(store, mask=np.ones(2 * N, dtype=bool))
     assert refused.value.argument == "mask"

@@ -81,7 +81,9 @@ def test_noise_is_smooth() -> None:
     modality=st.sampled_from(sorted(MODALITIES)),
     seed=st.integers(0, 2**32),
 )
-def test_components_add_up_to_the_same_positive_map(k: int, hemisphere: str, modality: str, seed: int) -> None:
+def test_components_add_up_to_the_same_positive_map(
+    k: int, hemisphere: str, modality: str, seed: int
+) -> None:
     def total(k: int) -> np.ndarray:
         cohort = simulate_cohort(2, k, modality, hemisphere, seed, mesh="fsaverage3")  # type: ignore[arg-type]
         assert cohort.truth is not None
@@ -96,7 +98,10 @@ def test_both_hemispheres_share_most_components() -> None:
     cohort = simulate_cohort(n_subjects=2, hemisphere="both")
     assert cohort.truth is not None
     n = cohort.sites.n // 2
-    left, right = cohort.truth.components[:, :n].sum(axis=1), cohort.truth.components[:, n:].sum(axis=1)
+    left, right = (
+        cohort.truth.components[:, :n].sum(axis=1),
+        cohort.truth.components[:, n:].sum(axis=1),
+    )
     assert (left[:8] > 0).all()
     assert (right[:8] > 0).all()
     np.testing.assert_array_equal([left[9], right[8]], [0, 0])

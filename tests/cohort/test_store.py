@@ -64,9 +64,19 @@ def test_several_chunks_appends_and_compaction(tmp_path: Path) -> None:
     compact = compact_store(path)
     check_same(compact, *blocks, *more, cohort(1, 26, BOTH))
     assert len([place for place in path.iterdir() if place.name.startswith("part-")]) == 1
-    assert [step["step"] for step in compact.provenance["steps"]] == ["create", "append", "append", "compact"]
+    assert [step["step"] for step in compact.provenance["steps"]] == [
+        "create",
+        "append",
+        "append",
+        "compact",
+    ]
     assert [step["n_subjects"] for step in compact.provenance["steps"]] == [21, 5, 1, 27]
-    files = [name for step in compact.provenance["steps"] for one in step["inputs"] for name in one["files"]]
+    files = [
+        name
+        for step in compact.provenance["steps"]
+        for one in step["inputs"]
+        for name in one["files"]
+    ]
     assert files == [f"{name}.mgh" for name in compact.subjects]
     assert compact_store(path).generation == compact.generation  # nothing to do
 
@@ -92,7 +102,9 @@ def keys(n: int) -> st.SearchStrategy[Any]:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=keys(9), columns=keys(642))
-def test_maps_are_indexed_like_an_array(lazy: tuple[StoredCohort, np.ndarray], rows: Any, columns: Any) -> None:
+def test_maps_are_indexed_like_an_array(
+    lazy: tuple[StoredCohort, np.ndarray], rows: Any, columns: Any
+) -> None:
     stored, X = lazy
     np.testing.assert_array_equal(stored.X[rows, columns], X[rows][..., columns])
     np.testing.assert_array_equal(stored.X[rows], X[rows])
@@ -100,7 +112,12 @@ def test_maps_are_indexed_like_an_array(lazy: tuple[StoredCohort, np.ndarray], r
 
 def test_maps_and_their_limits(lazy: tuple[StoredCohort, np.ndarray]) -> None:
     stored, X = lazy
-    assert (stored.X.shape, stored.X.dtype, len(stored.X), stored.X.ndim) == ((9, 642), np.float32, 9, 2)
+    assert (stored.X.shape, stored.X.dtype, len(stored.X), stored.X.ndim) == (
+        (9, 642),
+        np.float32,
+        9,
+        2,
+    )
     np.testing.assert_array_equal(np.asarray(stored.X, dtype=np.float64), X.astype(np.float64))
     np.testing.assert_array_equal(stored.read_sites(slice(150, 450)), X.T[stored.order[150:450]])
     assert stored.read_sites(slice(9, 3)).shape == (0, 9)
@@ -180,9 +197,13 @@ def test_columns_of_participants_keep_their_kind(tmp_path: Path) -> None:
     np.testing.assert_array_equal(both["whole"], [1, 2, 1.5, 2])
     assert both["nothing"].tolist() == [None, None, "x", "y"]
     assert both["text"].tolist() == ["a", None, None, None]
-    with pytest.raises(CohortError, match=r"^participants: column 'text' contains text .* and numbers"):
+    with pytest.raises(
+        CohortError, match=r"^participants: column 'text' contains text .* and numbers"
+    ):
         append_store(path, cohort(2, 4, participants={**new, "text": [1, 2]}))
-    with pytest.raises(ValueError, match="finite or missing in every column; found inf in 'single'"):
+    with pytest.raises(
+        ValueError, match="finite or missing in every column; found inf in 'single'"
+    ):
         save_store(cohort(2, participants={"single": [1, np.inf]}), tmp_path / "b.zarr")
     assert not (tmp_path / "b.zarr").exists()
 
@@ -204,7 +225,10 @@ def test_simulated_subjects_make_a_simulated_store(tmp_path: Path) -> None:
         ({"modality": "myelin"}, "modality of the store is 'thickness', here 'myelin'"),
         ({"hemisphere": "right"}, "hemisphere of the store is 'left', here 'right'"),
         ({"mask": None}, "its mask differs at 129 sites"),
-        ({"participants": {"sex": list("fmfmf")}}, r"participants lack the columns \['age', 'participant_id'\]; the"),
+        (
+            {"participants": {"sex": list("fmfmf")}},
+            r"participants lack the columns \['age', 'participant_id'\]; the",
+        ),
         ({"subjects": ["sub-0003", "b", "c", "d", "e"]}, "it already has these subjects: sub-0003"),
         ({"sites": Sites.named("fsaverage3-B")}, "or the same sites in another order"),
     ],
@@ -231,7 +255,12 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
         save_store(cohort(2, 9), path)
     check_same(open_store(path), cohort())
     check_same(save_store(cohort(2, 9, BOTH), path, overwrite=True), cohort(2, 9, BOTH))
-    assert sorted(place.name[:5] for place in path.iterdir()) == ["commi", "mesh-", "part-", "zarr."]
+    assert sorted(place.name[:5] for place in path.iterdir()) == [
+        "commi",
+        "mesh-",
+        "part-",
+        "zarr.",
+    ]
     for place in (tmp_path / "file", tmp_path / "folder" / "mine.txt"):
         place.parent.mkdir(exist_ok=True)
         place.write_text("mine")
@@ -263,7 +292,9 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     append_store(path, cohort(1, 5))
 
 
-def test_a_cohort_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cohort_replaced_while_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.zarr"
     save_store(cohort(), path)
     mesh_arrays, opened = store_read.read_mesh, []

@@ -77,7 +77,15 @@ def test_a_killed_writer_leaves_the_previous_cohort(tmp_path: Path, when: str, h
     path = tmp_path / "a.zarr"
     save_store(cohort(), path)
     before = contents(path)
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(Path(__file__).parents[1]), when, how]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(KILLED),
+        str(path),
+        str(Path(__file__).parents[1]),
+        when,
+        how,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     leavings = {name: content for name, content in contents(path).items() if name not in before}
@@ -117,28 +125,40 @@ DAMAGES: dict[str, Any] = {
     "a commit cut short": lambda path: os.truncate(path / "commit.json", 300),
     "a part lost": lambda path: part_of(path).rename(path / "elsewhere"),
     "a mesh lost": lambda path: next(path.glob("mesh-*")).rename(path / "elsewhere"),
-    "an array of the mesh lost": lambda path: next(path.glob("mesh-*/deepest")).rename(path / "elsewhere"),
+    "an array of the mesh lost": lambda path: next(path.glob("mesh-*/deepest")).rename(
+        path / "elsewhere"
+    ),
     "another format": lambda path: edit(path / "commit.json", lambda r: r.update(format="mine")),
     "a newer version": lambda path: edit(path / "commit.json", lambda r: r.update(version=9)),
     "a path that leads out": lambda path: edit(
         path / "commit.json", lambda r: r.update(parts=[["../part-000001-00000000", 5]])
     ),
     "a subject too few": lambda path: edit(path / "commit.json", lambda r: r["subjects"].pop()),
-    "a subject twice": lambda path: edit(path / "commit.json", lambda r: r.update(subjects=["a"] * 5)),
-    "a value too few": lambda path: edit(path / "commit.json", lambda r: r["participants"]["age"]["values"].pop()),
+    "a subject twice": lambda path: edit(
+        path / "commit.json", lambda r: r.update(subjects=["a"] * 5)
+    ),
+    "a value too few": lambda path: edit(
+        path / "commit.json", lambda r: r["participants"]["age"]["values"].pop()
+    ),
     "a column of objects": lambda path: edit(
         path / "commit.json", lambda r: r["participants"]["age"].update(dtype="object")
     ),
     "no hemisphere": lambda path: edit(path / "commit.json", lambda r: r.update(hemisphere="top")),
     "a list": lambda path: (path / "commit.json").write_text("[]"),
     "zarr 2": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(zarr_format=2)),
-    "objects": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="object")),
+    "objects": lambda path: edit(
+        part_of(path) / "zarr.json", lambda r: r.update(data_type="object")
+    ),
     "text": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(data_type="string")),
     "another codec": lambda path: edit(
         part_of(path) / "zarr.json", lambda r: r.update(codecs=[{"name": "numcodecs.pickle"}])
     ),
-    "another shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[641, 5])),
-    "a negative shape": lambda path: edit(part_of(path) / "zarr.json", lambda r: r.update(shape=[642, -5])),
+    "another shape": lambda path: edit(
+        part_of(path) / "zarr.json", lambda r: r.update(shape=[641, 5])
+    ),
+    "a negative shape": lambda path: edit(
+        part_of(path) / "zarr.json", lambda r: r.update(shape=[642, -5])
+    ),
     "metadata cut short": lambda path: os.truncate(part_of(path) / "zarr.json", 40),
 }
 

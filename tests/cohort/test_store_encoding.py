@@ -23,7 +23,9 @@ def cohort() -> Cohort:
     simulated = simulate_cohort(14, 3, mesh="fsaverage3", random_state=1)
     mask = np.ones(simulated.sites.n, dtype=bool)
     mask[:40] = False
-    return replace(simulated, X=np.where(mask, simulated.X, 0).astype(np.float32), mask=mask, truth=None)
+    return replace(
+        simulated, X=np.where(mask, simulated.X, 0).astype(np.float32), mask=mask, truth=None
+    )
 
 
 def test_values_are_those_of_float16_however_they_are_read(tmp_path: Path, cohort: Cohort) -> None:
@@ -33,8 +35,12 @@ def test_values_are_those_of_float16_however_they_are_read(tmp_path: Path, cohor
     values = cohort.X.astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(np.asarray(stored.X), values)
     np.testing.assert_array_equal(stored.X[3:11, 50:60], values[3:11, 50:60])
-    np.testing.assert_array_equal(stored.read_sites(slice(90, 210)), values[:, stored.order[90:210]].T)
-    np.testing.assert_array_equal(stored.X.map_source().read(np.arange(7)), values[:, stored.order[:7]].T)
+    np.testing.assert_array_equal(
+        stored.read_sites(slice(90, 210)), values[:, stored.order[90:210]].T
+    )
+    np.testing.assert_array_equal(
+        stored.X.map_source().read(np.arange(7)), values[:, stored.order[:7]].T
+    )
     compact = compact_store(tmp_path / "a")
     np.testing.assert_array_equal(np.asarray(compact.X), values)
     assert compact.X.stored_dtype == np.float16
@@ -46,7 +52,9 @@ def test_a_fit_reads_half_and_says_how_maps_were_stored(tmp_path: Path, cohort: 
     model = CorticalFactorization(**settings).fit(stored)
     in_memory = CorticalFactorization(**settings).fit(replace(cohort, X=np.asarray(stored.X)))
     largest = in_memory.components_.max()
-    np.testing.assert_allclose(model.components_, in_memory.components_, rtol=0, atol=1e-10 * largest)
+    np.testing.assert_allclose(
+        model.components_, in_memory.components_, rtol=0, atol=1e-10 * largest
+    )
     assert model.bytes_read_ == model.passes_ * 2 * cohort.X.size
     assert "16-bit floating-point numbers" in methods_text(model, stored)
     assert provenance_of(model, stored)["data"]["stored_dtype"] == "float16"
@@ -96,7 +104,9 @@ def test_stores_of_other_versions_are_refused(tmp_path: Path, cohort: Cohort, ve
     assert refusal.value.path.startswith(str(tmp_path / "a"))
 
 
-def test_prepare_writes_and_appends(tmp_path: Path, cohort: Cohort, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_writes_and_appends(
+    tmp_path: Path, cohort: Cohort, capsys: pytest.CaptureFixture[str]
+) -> None:
     save_store(cohort[:9], tmp_path / "a")
     save_store(cohort[9:], tmp_path / "b")
     small = str(tmp_path / "small")
@@ -114,10 +124,18 @@ def test_prepare_writes_and_appends(tmp_path: Path, cohort: Cohort, capsys: pyte
         assert main([*again, *more, "-q"]) == 2
         assert problem in capsys.readouterr().err
     assert main(["prepare", small, "-o", small, "--overwrite"]) == 2
-    assert f"a folder of its own, e.g. {tmp_path / 'fitted'}; found {small}" in capsys.readouterr().err
-    assert main(["prepare", str(tmp_path / "b"), "-o", str(tmp_path / "a"), "--append", "--dry-run"]) == 0
+    assert (
+        f"a folder of its own, e.g. {tmp_path / 'fitted'}; found {small}" in capsys.readouterr().err
+    )
+    assert (
+        main(["prepare", str(tmp_path / "b"), "-o", str(tmp_path / "a"), "--append", "--dry-run"])
+        == 0
+    )
     assert f"and add them to the 9 subjects of {tmp_path / 'a'}." in capsys.readouterr().out
-    assert open_store(small).subjects == cohort.subjects and open_store(tmp_path / "a").subjects == cohort.subjects[:9]
+    assert (
+        open_store(small).subjects == cohort.subjects
+        and open_store(tmp_path / "a").subjects == cohort.subjects[:9]
+    )
     for wrong in (["--append", "--dtype", "float16"], ["--append"]):
         out = small if len(wrong) > 1 else str(tmp_path / "none")
         assert main(["prepare", str(tmp_path / "b"), "-o", out, *wrong]) == 2

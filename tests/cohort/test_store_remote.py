@@ -21,7 +21,14 @@ from helpers.refusals import refused
 from helpers.servers import Server, served
 from helpers.stores import check_same
 from icofactor.cli.main import main
-from icofactor.cohort.store import append_store, compact_store, create_store, is_store, open_store, save_store
+from icofactor.cohort.store import (
+    append_store,
+    compact_store,
+    create_store,
+    is_store,
+    open_store,
+    save_store,
+)
 from icofactor.errors import ArgumentError, CohortError, RemoteError
 from icofactor.io import remote
 from icofactor.io.url import bare, is_url
@@ -53,7 +60,12 @@ def fit(maps: Any, **more: Any) -> Any:
 def test_it_is_the_store(server: Server, folder: Path) -> None:
     url = f"{server.url}/a.store"
     stored = open_store(f"{url}/")
-    assert str(stored.path) == url and url in repr(stored) and is_store(url) and not is_store(f"{server.url}/none")
+    assert (
+        str(stored.path) == url
+        and url in repr(stored)
+        and is_store(url)
+        and not is_store(f"{server.url}/none")
+    )
     check_same(stored, COHORT)
     np.testing.assert_array_equal(stored[[20, 3]].X[:, 5:9], COHORT.X[[20, 3], 5:9])
     check_same(pickle.loads(pickle.dumps(stored)), COHORT)
@@ -75,7 +87,9 @@ def test_a_pass_reads_every_chunk_once_and_ahead(server: Server, folder: Path) -
 
 
 @pytest.mark.parametrize("readers", [1, 6])
-def test_what_waits_is_bounded(server: Server, readers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_bounded(
+    server: Server, readers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is read, and by many threads too; and nothing is read twice."""
     stored = open_store(f"{server.url}/a.store")
     size, expected = stored.X._parts[0].chunk_bytes, COHORT.X[:, stored.order].T
@@ -91,13 +105,19 @@ def test_what_waits_is_bounded(server: Server, readers: int, monkeypatch: pytest
     with ThreadPoolExecutor(readers) as pool:
         assert all(pool.map(read, stored.site_blocks()))
         assert 0 < max(held) <= 12 * size and held[-1] == 0
-        assert {server.asked[f"a.store/part-000001-00000001/c/{i}/{j}"] for i in range(11) for j in range(3)} == {1}
+        assert {
+            server.asked[f"a.store/part-000001-00000001/c/{i}/{j}"]
+            for i in range(11)
+            for j in range(3)
+        } == {1}
         assert all(pool.map(read, [slice(first, first + 100) for first in (500, 0, 320, 128)]))
     monkeypatch.setattr(remote, "_STALE", 2)
     assert read(slice(0, 64)) and read(slice(64, 128)) and 0 < max(held) <= 12 * size
 
 
-@pytest.mark.parametrize("fault", [servers.cut, servers.cut_silently, servers.status(503), servers.status(429)])
+@pytest.mark.parametrize(
+    "fault", [servers.cut, servers.cut_silently, servers.status(503), servers.status(429)]
+)
 def test_what_passes_is_tried_again(server: Server, fault: Any) -> None:
     server.fault = lambda path, n: fault if n < remote.ATTEMPTS and path.endswith(CHUNK) else None
     check_same(open_store(f"{server.url}/a.store"), COHORT)
@@ -114,8 +134,18 @@ def test_what_passes_is_tried_again(server: Server, fault: Any) -> None:
         (servers.status(404), CHUNK, "is missing", 1),
         (servers.status(418), CHUNK, "HTTP status 418", 1),
         (servers.redirected, CHUNK, "redirected without end", 10),
-        (servers.redirected_to("file:///etc/passwd"), CHUNK, "redirected to something other than a web address", 1),
-        (servers.redirected_to("http://[secret"), CHUNK, "redirected to something other than a web address", 1),
+        (
+            servers.redirected_to("file:///etc/passwd"),
+            CHUNK,
+            "redirected to something other than a web address",
+            1,
+        ),
+        (
+            servers.redirected_to("http://[secret"),
+            CHUNK,
+            "redirected to something other than a web address",
+            1,
+        ),
         (servers.wrong, CHUNK, "checksum is wrong", 1),
         (servers.wrong, "mesh-00000001/order/c/0", "checksum is wrong", 1),
         (servers.wrong, "commit.json", "not valid JSON", 1),
@@ -128,9 +158,14 @@ def test_faults_that_stay(server: Server, fault: Any, where: str, problem: str, 
     server.fault = lambda path, n: fault if path == f"a.store/{where}" else None
     with pytest.raises(CohortError, match=problem) as caught:
         np.asarray(open_store(f"{server.url}/a.store").X)
-    assert caught.value.path == f"{server.url}/a.store/{where}" and "secret" not in str(caught.value)
+    assert caught.value.path == f"{server.url}/a.store/{where}" and "secret" not in str(
+        caught.value
+    )
     assert caught.value.__cause__ is None
-    assert server.asked[f"a.store/{where}"] in (asked, 2 * asked)  # the commit is compared once more
+    assert server.asked[f"a.store/{where}"] in (
+        asked,
+        2 * asked,
+    )  # the commit is compared once more
 
 
 @pytest.mark.hostile
@@ -155,7 +190,9 @@ def test_chunks_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
             open_store(f"{server.url}/a")
 
 
-def test_a_server_that_never_agrees_with_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_agrees_with_itself(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each commit another generation, none of which can be read: tried a few times, not for ever."""
     from icofactor.cohort.store import read
 
@@ -189,7 +226,9 @@ def test_secrets_in_urls_are_refused_and_never_shown(
 ) -> None:
     with pytest.raises(ArgumentError) as caught:
         ico.load_cohort(url)
-    assert "secret" not in repr(caught.value) + str(caught.value) and "environment" in str(caught.value)
+    assert "secret" not in repr(caught.value) + str(caught.value) and "environment" in str(
+        caught.value
+    )
     for argv in (["fit", url, "-o", str(tmp_path / "o")], ["fit", str(tmp_path), "-o", url],
                  ["fit", url, url, "-o", str(tmp_path / "o"), "--share", "maps"],
                  ["fit", url, str(tmp_path), "-o", str(tmp_path / "o")], ["fit", f"a={url}", "-o", str(tmp_path / "o")],
@@ -200,7 +239,15 @@ def test_secrets_in_urls_are_refused_and_never_shown(
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://host/a", "s3://", "https://host", "s3://bucket/a/../b", "https://host/a\nb", "az://a/b"]
+    "url",
+    [
+        "ftp://host/a",
+        "s3://",
+        "https://host",
+        "s3://bucket/a/../b",
+        "https://host/a\nb",
+        "az://a/b",
+    ],
 )
 def test_addresses_that_are_not_stores(url: str) -> None:
     with refused("paths", "^(Stores are read from|A URL must name)"):
@@ -208,7 +255,12 @@ def test_addresses_that_are_not_stores(url: str) -> None:
 
 
 def test_what_is_a_url() -> None:
-    assert is_url("s3://b/c") and is_url(Path("https://b/c")) and not is_url("C:\\a") and not is_url("a/b:/c")
+    assert (
+        is_url("s3://b/c")
+        and is_url(Path("https://b/c"))
+        and not is_url("C:\\a")
+        and not is_url("a/b:/c")
+    )
     assert bare(str(Path("https://u:p@h/x?q"))) == "https://h/x" and bare("a@b") == "a@b"
 
 
@@ -238,26 +290,47 @@ def test_without_the_extra_one_line_says_what_to_install(
     remote._filesystem.cache_clear()
     assert main(["fit", "s3://bucket/a.store", "-o", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert "pip install 'icofactor[remote]'" in said and len(said.splitlines()) == 1 and not list(tmp_path.iterdir())
+    assert (
+        "pip install 'icofactor[remote]'" in said
+        and len(said.splitlines()) == 1
+        and not list(tmp_path.iterdir())
+    )
 
 
 @pytest.mark.slow
-def test_commands_read_urls(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url, out, few = f"{server.url}/a.store", tmp_path / "out", ["--n-components", "3", "--n-starts", "2", "-q"]
+def test_commands_read_urls(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, out, few = (
+        f"{server.url}/a.store",
+        tmp_path / "out",
+        ["--n-components", "3", "--n-starts", "2", "-q"],
+    )
     assert main(["fit", url, "-o", str(out), "--dry-run"]) == 0
     assert "Would read 33 files" in capsys.readouterr().out
     assert main(["fit", url, "-o", str(out), "--no-figures", *few]) == 0
     assert main(["transform", str(out), url, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
     assert (
         main(
-            ["fit", f"a={url}", f"b={server.url}/b.store", "--share", "maps", "-o", str(tmp_path / "two"), "--dry-run"]
+            [
+                "fit",
+                f"a={url}",
+                f"b={server.url}/b.store",
+                "--share",
+                "maps",
+                "-o",
+                str(tmp_path / "two"),
+                "--dry-run",
+            ]
         )
         == 0
     )
     tiny = ["--ranks", "2,3", "--splits", "2", "--starts", "2", "--nulls", "5", "-q"]
     assert main(["select", url, "-o", str(tmp_path / "selection"), *tiny]) == 0
     texts = (
-        file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.suffix in (".json", ".html", ".md")
+        file.read_text(errors="replace")
+        for file in tmp_path.rglob("*")
+        if file.suffix in (".json", ".html", ".md")
     )
     assert "127.0.0.1" not in "".join(texts)
 
@@ -266,13 +339,18 @@ def test_a_fit_that_lost_its_server_leaves_nothing(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, out = f"{server.url}/a.store", tmp_path / "out"
-    server.fault = lambda path, n: servers.cut if path.endswith("c/7/1") and n > 1 else None  # the second pass
+    server.fault = lambda path, n: (
+        servers.cut if path.endswith("c/7/1") and n > 1 else None
+    )  # the second pass
     with refused("c/7/1", "5 attempts"):
         fit(open_store(url))
     server.fault = lambda path, n: servers.cut if path.endswith("c/7/1") else None
     assert main(["fit", url, "-o", str(out), "--n-starts", "2", "-q"]) == 2
     said = capsys.readouterr().err
-    assert f"{url}/part-000001-00000001/c/7/1: could not be read in 5 attempts" in said and len(said.splitlines()) == 1
+    assert (
+        f"{url}/part-000001-00000001/c/7/1: could not be read in 5 attempts" in said
+        and len(said.splitlines()) == 1
+    )
     assert not out.exists()
 
 
@@ -281,7 +359,9 @@ def test_a_process_that_ends_while_things_are_coming_says_nothing(server: Server
     server.delay = 0.2
     code = f"import icofactor as i; s = i.cohort.open_store('{server.url}/a.store'); s.read_sites(slice(0, 64))"
     code += "; print(len(s.path._reader._coming))"
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
 
 
@@ -296,7 +376,10 @@ def test_google_cloud(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     check_same(open_store("gs://data/a.store"), COHORT)
     server.fault = lambda path, n: servers.cut if path.endswith(CHUNK) and n < 3 else None
     check_same(open_store("gs://data/a.store"), COHORT)
-    for fault, problem in ((servers.status(403), "access is denied"), (servers.wrong, "checksum is wrong")):
+    for fault, problem in (
+        (servers.status(403), "access is denied"),
+        (servers.wrong, "checksum is wrong"),
+    ):
         server.fault = lambda path, n, fault=fault: fault if path.endswith(CHUNK) else None
         with pytest.raises(CohortError, match=problem):
             np.asarray(open_store("gs://data/a.store").X)
@@ -318,7 +401,11 @@ def keys(bucket: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    known = {"AWS_ENDPOINT_URL": bucket, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    known = {
+        "AWS_ENDPOINT_URL": bucket,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     known |= dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
     for name, value in known.items():
         monkeypatch.setenv(name, value)
@@ -334,7 +421,9 @@ def test_s3_without_credentials(keys: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_s3_with_credentials_of_the_environment(keys: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_with_credentials_of_the_environment(
+    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     check_same(open_store("s3://data/a.store"), COHORT)
@@ -343,7 +432,9 @@ def test_s3_with_credentials_of_the_environment(keys: dict[str, str], monkeypatc
 
 
 @pytest.mark.slow
-def test_workers_of_a_cluster_read_for_themselves(keys: dict[str, str], folder: Path, tmp_path: Path) -> None:
+def test_workers_of_a_cluster_read_for_themselves(
+    keys: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
     script, out = tmp_path / "fit.py", tmp_path / "components.npy"
     script.write_text(
         f"""
@@ -358,7 +449,13 @@ if __name__ == "__main__":
 """
     )
     done = subprocess.run(
-        [sys.executable, str(script)], env={**os.environ, **keys}, capture_output=True, text=True, timeout=180
+        [sys.executable, str(script)],
+        env={**os.environ, **keys},
+        capture_output=True,
+        text=True,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(out), fit(open_store(folder / "a.store")).components_, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        np.load(out), fit(open_store(folder / "a.store")).components_, rtol=1e-8, atol=1e-12
+    )

@@ -36,7 +36,11 @@ def pair(cohort: ico.Cohort, store: Path) -> tuple[StoredCohort, ico.Cohort]:
     """Some subjects on disk, and the same in memory."""
     columns = {name: np.asarray(values)[ROWS] for name, values in cohort.participants.items()}
     held = dataclasses.replace(
-        cohort, X=cohort.X[ROWS], subjects=tuple(cohort.subjects[i] for i in ROWS), participants=columns, truth=None
+        cohort,
+        X=cohort.X[ROWS],
+        subjects=tuple(cohort.subjects[i] for i in ROWS),
+        participants=columns,
+        truth=None,
     )
     return open_store(store).select(ROWS), held
 
@@ -44,7 +48,11 @@ def pair(cohort: ico.Cohort, store: Path) -> tuple[StoredCohort, ico.Cohort]:
 def test_subjects_are_chosen_as_in_memory(pair: tuple[StoredCohort, ico.Cohort]) -> None:
     lazy, held = pair
     assert lazy.hemi == held.hemi
-    for which in ([3, 0], held.participants["age"] > np.median(held.participants["age"]), list(held.subjects[2:4])):
+    for which in (
+        [3, 0],
+        held.participants["age"] > np.median(held.participants["age"]),
+        list(held.subjects[2:4]),
+    ):
         assert lazy[which].subjects == held[which].subjects
         np.testing.assert_array_equal(np.asarray(lazy[which].X), held[which].X)
 
@@ -56,7 +64,12 @@ def test_slices_are_those_of_the_subjects(key: Any, pair: tuple[StoredCohort, ic
     lazy, held = pair
     np.testing.assert_array_equal(lazy.X[key], held.X[key])
     np.testing.assert_array_equal(np.asarray(lazy.X), held.X)
-    assert (lazy.subjects, len(lazy), lazy.X.shape, lazy.simulated) == (held.subjects, 8, held.X.shape, True)
+    assert (lazy.subjects, len(lazy), lazy.X.shape, lazy.simulated) == (
+        held.subjects,
+        8,
+        held.X.shape,
+        True,
+    )
 
 
 def test_blocks_are_one_pass(pair: tuple[StoredCohort, ico.Cohort]) -> None:
@@ -89,7 +102,10 @@ def test_a_fit_never_holds_them(adjusted: bool, pair: tuple[StoredCohort, ico.Co
     data: list[Any] = list(pair)
     if adjusted:
         data = [Covariates.fit(one, ["age"]).apply(one) for one in pair]
-    lazy, held = (CorticalFactorization(2, n_starts=2, refinement=Refinement(steps=2)).fit(one) for one in data)
+    lazy, held = (
+        CorticalFactorization(2, n_starts=2, refinement=Refinement(steps=2)).fit(one)
+        for one in data
+    )
     assert lazy.passes_ == 2
     np.testing.assert_allclose(lazy.components_, held.components_, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(lazy.transform(pair[0]), held.loadings_, rtol=1e-6, atol=1e-9)

@@ -47,7 +47,10 @@ def fit(X: Any, **parameters: Any) -> CorticalFactorization:
 
 
 PARAMETERS: list[tuple[str, Any, str]] = [
-    *(("n_components", v, "n_components must be a whole number ≥ 1; found") for v in (0, -2, 3.0, "3", None, True)),
+    *(
+        ("n_components", v, "n_components must be a whole number ≥ 1; found")
+        for v in (0, -2, 3.0, "3", None, True)
+    ),
     ("n_components", 13, "n_components=13 is more than the 12 subjects; use at most 12"),
     *(("method", v, "method must be") for v in ("NMF", "le-pnnmf", None, ["DL"])),
     ("method", "LE-DL", "method='LE-DL' does not exist: .* use 'DL' or 'E-DL'"),
@@ -58,13 +61,29 @@ PARAMETERS: list[tuple[str, Any, str]] = [
     ),
     *(("engine", v, "engine must be .*; found") for v in ("gpu", None, 1)),
     *(("columns", v, "columns must be one of 'partition', .*; found") for v in ("bumps", None, 3)),
-    *(("sigma", v, "sigma must be a positive number or None; found") for v in (-1, 0, "wide", np.nan)),
+    *(
+        ("sigma", v, "sigma must be a positive number or None; found")
+        for v in (-1, 0, "wide", np.nan)
+    ),
     *(("level", v, "level must be a whole number ≥ 0; found") for v in (-1, 1.0, "2", None)),
     *(("n_starts", v, "n_starts must be a whole number ≥ 1; found") for v in (0, -1, 2.5)),
-    *(("center", v, "center must be 'auto', 'none', 'mean' or 'zscore'; found") for v in ("median", None, 1)),
-    ("center", "mean", "makes values negative, which method='CD-PNNMF' cannot factorize; use center='auto'"),
-    *(("n_iter", v, "n_iter must be a whole number ≥ 0; found") for v in (-1, 10.0, "10", None, True)),
-    *(("tol", v, "tol must be a number ≥ 0; found") for v in (-1e-3, np.nan, np.inf, "small", None, [1e-3])),
+    *(
+        ("center", v, "center must be 'auto', 'none', 'mean' or 'zscore'; found")
+        for v in ("median", None, 1)
+    ),
+    (
+        "center",
+        "mean",
+        "makes values negative, which method='CD-PNNMF' cannot factorize; use center='auto'",
+    ),
+    *(
+        ("n_iter", v, "n_iter must be a whole number ≥ 0; found")
+        for v in (-1, 10.0, "10", None, True)
+    ),
+    *(
+        ("tol", v, "tol must be a number ≥ 0; found")
+        for v in (-1e-3, np.nan, np.inf, "small", None, [1e-3])
+    ),
     *(("polish", v, "polish must be a whole number ≥ 0; found") for v in (-1, 0.5)),
     *(
         ("refinement", v, "refinement must be a Refinement, 'auto' or None; found")
@@ -73,12 +92,20 @@ PARAMETERS: list[tuple[str, Any, str]] = [
     ("refinement", Refinement(steps=-1), "refinement.steps must be a whole number ≥ 0; found -1"),
     ("refinement", Refinement(faces=0), "refinement.faces must be a whole number ≥ 1; found 0"),
     ("refinement", Refinement(indicator="worst"), "refinement.indicator must be one of"),
-    *(("random_state", v, "random_state must be a whole number ≥ 0, None, .*; found") for v in ("seed", 1.5, -1, [1])),
-    *(("hemi", v, "hemi must be 'left', 'right', 'both' or None; found") for v in ("lh", "Left", 0)),
+    *(
+        ("random_state", v, "random_state must be a whole number ≥ 0, None, .*; found")
+        for v in ("seed", 1.5, -1, [1])
+    ),
+    *(
+        ("hemi", v, "hemi must be 'left', 'right', 'both' or None; found")
+        for v in ("lh", "Left", 0)
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "says"), PARAMETERS, ids=[f"{n}={v!r}" for n, v, _ in PARAMETERS])
+@pytest.mark.parametrize(
+    ("name", "value", "says"), PARAMETERS, ids=[f"{n}={v!r}" for n, v, _ in PARAMETERS]
+)
 def test_parameters(name: str, value: Any, says: str, X: np.ndarray) -> None:
     with refused(says):
         fit(X, **{name: value})
@@ -89,7 +116,9 @@ def test_a_projective_method_has_no_penalty(X: np.ndarray) -> None:
         fit(X, method="LE-PPNMF", penalty=1.0)
 
 
-def _with(value: float, rows: Any = 3, columns: Any = slice(None)) -> Callable[[np.ndarray], np.ndarray]:
+def _with(
+    value: float, rows: Any = 3, columns: Any = slice(None)
+) -> Callable[[np.ndarray], np.ndarray]:
     def change(X: np.ndarray) -> np.ndarray:
         X = X.copy()
         X[rows, columns] = value
@@ -104,14 +133,26 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "inf": (_with(np.inf, 3, 100), NOT_FINITE),
     "-inf": (_with(-np.inf, 3, 100), NOT_FINITE),
     "NaN in many": (_with(np.nan, slice(0, 9), 1), "in subjects 0, 1, 2, 3, 4 and 4 more"),
-    "negative": (_with(-0.1, 3, 100), "X contains negative values in subject 3 .* use 'DL', 'E-DL' or 'parts'"),
+    "negative": (
+        _with(-0.1, 3, 100),
+        "X contains negative values in subject 3 .* use 'DL', 'E-DL' or 'parts'",
+    ),
     "constant subject": (_with(2.5), "X is constant over all sites in subject 3 .*leave them out"),
     "zero subject": (_with(0.0), "X is zero over all sites in subject 3 .*leave them out"),
     "all zero": (lambda X: 0 * X, "X is zero over all sites in subjects 0, 1, 2, 3, 4 and 7 more"),
-    "all subjects alike": (lambda X: np.repeat(1.1 * X[:1], 5, axis=0), "X is the same in all subjects"),
+    "all subjects alike": (
+        lambda X: np.repeat(1.1 * X[:1], 5, axis=0),
+        "X is the same in all subjects",
+    ),
     "no subject": (lambda X: X[:0], "X has 0 subjects; fit needs at least 2"),
-    "one subject": (lambda X: X[:1], r"X has 1 subject; fit needs at least 2 \(transform takes one\)"),
-    "a column too few": (lambda X: X[:, 1:], "X has 641 columns, which is not the size of a known mesh"),
+    "one subject": (
+        lambda X: X[:1],
+        r"X has 1 subject; fit needs at least 2 \(transform takes one\)",
+    ),
+    "a column too few": (
+        lambda X: X[:, 1:],
+        "X has 641 columns, which is not the size of a known mesh",
+    ),
     "no column": (lambda X: X[:, :0], "X has 0 columns"),
     "transposed": (
         lambda X: X.T,
@@ -122,17 +163,35 @@ ARRAYS: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "complex": (lambda X: X + 0j, "X must contain real numbers; found dtype complex128"),
     "booleans": (lambda X: X > 2, "X must contain real numbers; found dtype bool"),
     "dates": (lambda X: X.astype("M8[s]"), "X must contain real numbers; found dtype datetime64"),
-    "records": (lambda X: np.zeros((4, 642), dtype=[("a", float)]), "X must contain real numbers; found dtype"),
-    "1-D": (lambda X: X[0], r"X must be subjects × sites, .* found shape \(642,\). One map is X.reshape\(1, -1\)"),
-    "3-D": (lambda X: X[None], r"X must be subjects × sites, two dimensions; found shape \(1, 12, 642\)"),
+    "records": (
+        lambda X: np.zeros((4, 642), dtype=[("a", float)]),
+        "X must contain real numbers; found dtype",
+    ),
+    "1-D": (
+        lambda X: X[0],
+        r"X must be subjects × sites, .* found shape \(642,\). One map is X.reshape\(1, -1\)",
+    ),
+    "3-D": (
+        lambda X: X[None],
+        r"X must be subjects × sites, two dimensions; found shape \(1, 12, 642\)",
+    ),
     "a number": (lambda X: 3.0, r"X must be subjects × sites, two dimensions; found shape \(\)"),
     "nothing": (lambda X: None, "X must contain real numbers; found dtype object"),
     "a file's name": (lambda X: "X.npy", "X must contain real numbers; found dtype <U"),
     "a dictionary": (lambda X: {"X": X}, "X must contain real numbers; found dtype object"),
-    "ragged lists": (lambda X: [[1.0, 2.0], [3.0]], "X must be an array of subjects × sites; it cannot be converted"),
-    "sparse matrix": (sp.csr_matrix, r"X must be a dense array .* found a sparse matrix, use X.toarray\(\)"),
+    "ragged lists": (
+        lambda X: [[1.0, 2.0], [3.0]],
+        "X must be an array of subjects × sites; it cannot be converted",
+    ),
+    "sparse matrix": (
+        sp.csr_matrix,
+        r"X must be a dense array .* found a sparse matrix, use X.toarray\(\)",
+    ),
     "sparse array": (sp.coo_array, "X must be a dense array"),
-    "masked array": (lambda X: np.ma.masked_greater(X, 3), "X is a masked array, whose mask would be lost"),
+    "masked array": (
+        lambda X: np.ma.masked_greater(X, 3),
+        "X is a masked array, whose mask would be lost",
+    ),
 }
 
 
@@ -143,7 +202,13 @@ def test_arrays_in_fit(kind: str, X: np.ndarray) -> None:
         fit(make(X))
 
 
-FINE_IN_TRANSFORM = {"constant subject", "zero subject", "all zero", "all subjects alike", "one subject"}
+FINE_IN_TRANSFORM = {
+    "constant subject",
+    "zero subject",
+    "all zero",
+    "all subjects alike",
+    "one subject",
+}
 SAYS_IN_TRANSFORM = {
     "a column too few": r"mesh is Sites\(642 vertices of fsaverage3\); X has 641 columns instead of 642",
     "no column": "X has 0 columns instead of 642",
@@ -153,14 +218,18 @@ SAYS_IN_TRANSFORM = {
 
 @pytest.mark.parametrize("kind", [kind for kind in ARRAYS if kind not in FINE_IN_TRANSFORM])
 @pytest.mark.parametrize("call", ["transform", "score"])
-def test_arrays_after_the_fit(kind: str, call: str, X: np.ndarray, fitted: CorticalFactorization) -> None:
+def test_arrays_after_the_fit(
+    kind: str, call: str, X: np.ndarray, fitted: CorticalFactorization
+) -> None:
     make, says = ARRAYS[kind]
     with refused(SAYS_IN_TRANSFORM.get(kind, says)):
         getattr(fitted, call)(make(X))
 
 
 @pytest.mark.parametrize("kind", sorted(FINE_IN_TRANSFORM))
-def test_transform_needs_no_variance(kind: str, X: np.ndarray, fitted: CorticalFactorization) -> None:
+def test_transform_needs_no_variance(
+    kind: str, X: np.ndarray, fitted: CorticalFactorization
+) -> None:
     given = ARRAYS[kind][0](X)
     found = fitted.transform(given)
     assert found.shape == (len(given), 3)
@@ -176,10 +245,17 @@ def test_dictionary_learning_takes_negative_values(X: np.ndarray) -> None:
 
 
 def test_dictionary_learning_takes_centred_data(X: np.ndarray) -> None:
-    assert CorticalFactorization(3, method="E-DL", n_starts=2, tol=1e-3).fit(X - X.mean(axis=0)).explained_ > 0.3
+    assert (
+        CorticalFactorization(3, method="E-DL", n_starts=2, tol=1e-3)
+        .fit(X - X.mean(axis=0))
+        .explained_
+        > 0.3
+    )
 
 
-def test_subjects_at_fault_are_found_in_any_block(monkeypatch: pytest.MonkeyPatch, X: np.ndarray) -> None:
+def test_subjects_at_fault_are_found_in_any_block(
+    monkeypatch: pytest.MonkeyPatch, X: np.ndarray
+) -> None:
     """The checks ride on the blocks of the first pass; the last block counts like the first."""
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * 12 * 10)
     for column in (0, 99, 100, 641):
@@ -221,8 +297,12 @@ def test_a_fit_that_is_refused_leaves_the_one_before(X: np.ndarray) -> None:
 
 @pytest.mark.filterwarnings("ignore:the components explain less")
 def test_a_penalty_that_dwarfs_the_data_is_warned_of(X: np.ndarray) -> None:
-    with pytest.warns(UserWarning, match="penalty .* dwarfs the data: .* use a smaller penalty, or units"):
-        CorticalFactorization(3, method="LE-SPNNMF", n_starts=1, n_iter=20, tol=0.0, rules="paper").fit(1e-3 * X)
+    with pytest.warns(
+        UserWarning, match="penalty .* dwarfs the data: .* use a smaller penalty, or units"
+    ):
+        CorticalFactorization(
+            3, method="LE-SPNNMF", n_starts=1, n_iter=20, tol=0.0, rules="paper"
+        ).fit(1e-3 * X)
 
 
 @pytest.mark.parametrize("center", ["mean", "zscore"])
@@ -246,8 +326,12 @@ def test_the_papers_rules_take_nothing_out(method: str, center: str, X: np.ndarr
         ("parts", "none", True),
     ],
 )
-def test_whether_negative_values_are_taken(method: str, center: str, taken: bool, X: np.ndarray) -> None:
-    model = CorticalFactorization(2, method=method, center=center, n_starts=1, level=1, n_iter=100, tol=1e-2)
+def test_whether_negative_values_are_taken(
+    method: str, center: str, taken: bool, X: np.ndarray
+) -> None:
+    model = CorticalFactorization(
+        2, method=method, center=center, n_starts=1, level=1, n_iter=100, tol=1e-2
+    )
     assert model.takes_negative is taken is not model.__sklearn_tags__().input_tags.positive_only
     if taken:
         model.fit(X - X.mean())
@@ -268,8 +352,21 @@ def test_parameters_are_checked_once(X: np.ndarray, monkeypatch: pytest.MonkeyPa
     for module in list(sys.modules.values()):
         if getattr(module, "check_value", None) is check:
             monkeypatch.setattr(module, "check_value", counted)
-    model = CorticalFactorization(2, method="CD-PNNMF", n_starts=1, n_iter=150, tol=1e-2, level=0, penalty=1e-6)
+    model = CorticalFactorization(
+        2, method="CD-PNNMF", n_starts=1, n_iter=150, tol=1e-2, level=0, penalty=1e-6
+    )
     model.set_params(refinement=Refinement(2, 3, 5)).fit(X)
-    names = ("n_components", "n_starts", "n_iter", "tol", "level", "polish", "penalty", "rules", "engine", "columns")
+    names = (
+        "n_components",
+        "n_starts",
+        "n_iter",
+        "tol",
+        "level",
+        "polish",
+        "penalty",
+        "rules",
+        "engine",
+        "columns",
+    )
     assert [checked[name] for name in names] == [1] * len(names)
     assert {checked[name] for name in checked if name.startswith("refinement.")} == {1}

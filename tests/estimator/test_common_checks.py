@@ -94,15 +94,21 @@ class AnyResampler(Resampler):
         return self
 
 
-POLES = np.array([[0, 0, 1], [0, 0, -1], *([np.cos(a), np.sin(a), 0] for a in 2 * np.pi / 3 * np.arange(3))])
-FACES = np.array([[pole, 2 + i, 2 + (i + 1) % 3][:: 1 - 2 * pole] for i in range(3) for pole in (0, 1)])
+POLES = np.array(
+    [[0, 0, 1], [0, 0, -1], *([np.cos(a), np.sin(a), 0] for a in 2 * np.pi / 3 * np.arange(3))]
+)
+FACES = np.array(
+    [[pole, 2 + i, 2 + (i + 1) % 3][:: 1 - 2 * pole] for i in range(3) for pole in (0, 1)]
+)
 """Five vertices, for the check that transforms five columns without a fit."""
 
 
 def factorization(method: str) -> CorticalFactorization:
     """The paper's penalty of DL is for maps, not for data of order one: it would warn, and a warning is an error."""
     penalty = 1e-3 if method == "E-DL" else "paper"
-    return CorticalFactorization(1, method=method, n_starts=1, n_iter=20, level=0, refinement=None, penalty=penalty)
+    return CorticalFactorization(
+        1, method=method, n_starts=1, n_iter=20, level=0, refinement=None, penalty=penalty
+    )
 
 
 ESTIMATORS = [
@@ -119,7 +125,9 @@ def estimators_and_checks() -> list[Any]:
     which pytest 9 warns about."""
     cases: list[Any] = []
     for estimator in ESTIMATORS:
-        cases += estimator_checks_generator(estimator, expected_failed_checks=expected(estimator), mark="xfail")
+        cases += estimator_checks_generator(
+            estimator, expected_failed_checks=expected(estimator), mark="xfail"
+        )
     return cases
 
 

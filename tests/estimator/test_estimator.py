@@ -48,7 +48,9 @@ def X(cohort: ico.Cohort) -> np.ndarray:
 
 def quick(n_components: int = 4, **changes: Any) -> CorticalFactorization:
     """A fit in a blink, without refinement unless asked for."""
-    return CorticalFactorization(n_components, **{"n_starts": 3, "tol": 1e-4, "refinement": None, **changes})
+    return CorticalFactorization(
+        n_components, **{"n_starts": 3, "tol": 1e-4, "refinement": None, **changes}
+    )
 
 
 def fit_quietly(model: CorticalFactorization, X: Any) -> CorticalFactorization:
@@ -68,7 +70,9 @@ def squared_error(model: CorticalFactorization, X: np.ndarray) -> float:
 
 def test_a_level_finer_than_the_mesh_is_said(cohort: ico.Cohort) -> None:
     settings = {"n_components": 2, "n_starts": 2, "random_state": 0, "refinement": None}
-    with pytest.warns(UserWarning, match="level=9 is finer than the mesh: the fit starts from its finest level, 3"):
+    with pytest.warns(
+        UserWarning, match="level=9 is finer than the mesh: the fit starts from its finest level, 3"
+    ):
         fine = CorticalFactorization(**settings, level=9).fit(cohort[:6])
     own = CorticalFactorization(**settings, level=3).fit(cohort[:6])  # without a word
     np.testing.assert_array_equal(fine.components_, own.components_)
@@ -76,7 +80,9 @@ def test_a_level_finer_than_the_mesh_is_said(cohort: ico.Cohort) -> None:
 
 def test_the_constructor_only_stores() -> None:
     odd = object()
-    model = CorticalFactorization(odd, method=odd, mesh=odd, mask=odd, refinement=odd, random_state=odd)  # type: ignore[arg-type]
+    model = CorticalFactorization(
+        odd, method=odd, mesh=odd, mask=odd, refinement=odd, random_state=odd
+    )  # type: ignore[arg-type]
     for name in ("n_components", "method", "mesh", "mask", "refinement", "random_state"):
         assert getattr(model, name) is odd
     assert not [name for name in vars(model) if name.endswith("_")]
@@ -98,7 +104,10 @@ def test_clone_and_parameters_round_trip(X: np.ndarray) -> None:
 
 def test_repr_names_what_was_changed() -> None:
     assert repr(CorticalFactorization()) == "CorticalFactorization()"
-    assert repr(CorticalFactorization(4, method="DL")) == "CorticalFactorization(method='DL', n_components=4)"
+    assert (
+        repr(CorticalFactorization(4, method="DL"))
+        == "CorticalFactorization(method='DL', n_components=4)"
+    )
 
 
 def test_a_pipeline_fits_and_transforms(X: np.ndarray) -> None:
@@ -171,9 +180,14 @@ def test_columns_of_a_data_frame_are_those_of_the_fit(X: np.ndarray) -> None:
     frame = pd.DataFrame(X, columns=[f"v{i}" for i in range(X.shape[1])])
     model = quick().fit(frame)
     np.testing.assert_array_equal(model.transform(frame), model.transform(X))
-    for other, how in ((frame.iloc[:, ::-1], "in another order"), (frame.rename(columns={"v3": "w"}), "others")):
+    for other, how in (
+        (frame.iloc[:, ::-1], "in another order"),
+        (frame.rename(columns={"v3": "w"}), "others"),
+    ):
         for call in (model.transform, model.score):
-            with pytest.raises(ArgumentError, match=f"should match those .* during fit; the columns of X are {how}"):
+            with pytest.raises(
+                ArgumentError, match=f"should match those .* during fit; the columns of X are {how}"
+            ):
                 call(other)
     assert not hasattr(model.fit(X), "feature_names_in_")
 
@@ -204,7 +218,9 @@ def test_a_fitted_model_can_be_pickled(X: np.ndarray) -> None:
     np.testing.assert_array_equal(back.transform(X), model.transform(X))
 
 
-def test_progress_is_shown_only_when_asked_for(X: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_only_when_asked_for(
+    X: np.ndarray, capsys: pytest.CaptureFixture[str]
+) -> None:
     quick().fit(X)
     assert capsys.readouterr() == ("", "")
     quick(verbose=True, refinement=Refinement(steps=2)).fit(X)
@@ -228,7 +244,9 @@ def test_every_method_fits_and_transforms(method: str, X: np.ndarray) -> None:
     if method in PROJECTIVE:
         np.testing.assert_allclose(model.loadings_, X @ model.components_.T, rtol=1e-10)
     else:
-        np.testing.assert_allclose(np.sqrt(np.square(model.loadings_).mean(axis=0)), 1.0, rtol=1e-10)
+        np.testing.assert_allclose(
+            np.sqrt(np.square(model.loadings_).mean(axis=0)), 1.0, rtol=1e-10
+        )
     if method not in ("DL", "E-DL"):
         assert model.components_.min() >= 0
         assert model.loadings_.min() >= 0
@@ -260,7 +278,9 @@ def test_score_of_one_new_subject_is_below_that_of_a_perfect_fit(X: np.ndarray) 
 
 def test_inverse_transform_is_loadings_times_components(X: np.ndarray) -> None:
     model = quick(method="CD-PNNMF").fit(X)
-    np.testing.assert_array_equal(model.inverse_transform(model.loadings_), model.loadings_ @ model.components_)
+    np.testing.assert_array_equal(
+        model.inverse_transform(model.loadings_), model.loadings_ @ model.components_
+    )
     parts = quick(method="parts").fit(X)
     rebuilt = X.mean(axis=0) + parts.loadings_ @ parts.components_
     np.testing.assert_allclose(parts.inverse_transform(parts.loadings_), rebuilt, rtol=1e-12)
@@ -314,10 +334,14 @@ def test_the_papers_setting() -> None:
         "rules": "paper",
         "penalty": "paper",
         "sigma": None,
-        "refinement": Refinement(steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter"),
+        "refinement": Refinement(
+            steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter"
+        ),
     }
     assert {name: model.get_params()[name] for name in expected} == expected
-    with pytest.warns(UserWarning, match="the components explain less than the mean map .* use lift=True"):
+    with pytest.warns(
+        UserWarning, match="the components explain less than the mean map .* use lift=True"
+    ):
         model.set_params(n_starts=5, n_iter=50).fit(ico.simulate_cohort(30, 4, random_state=0))
     assert model.explained_ < 0  # few bumps for so many sites
     assert model.design_.sigma == 0.015
@@ -362,7 +386,9 @@ def thickness(data_folder: Path) -> tuple[np.ndarray, np.ndarray]:
         return data["thickness"][:100].astype(np.float64), data["cortex"]
 
 
-@pytest.mark.parametrize(("case", "bound"), [("faces", 0.335), ("vertices", 0.335), ("masked", 0.335), ("both", 0.375)])
+@pytest.mark.parametrize(
+    ("case", "bound"), [("faces", 0.335), ("vertices", 0.335), ("masked", 0.335), ("both", 0.375)]
+)
 def test_real_thickness_is_fitted_close_to_the_best_of_rank_ten(
     case: str, bound: float, thickness: tuple[np.ndarray, np.ndarray]
 ) -> None:
@@ -371,7 +397,9 @@ def test_real_thickness_is_fitted_close_to_the_best_of_rank_ten(
     triangles = ico.Sites.named("fsaverage5").triangles
     assert triangles is not None
     X = {"faces": left[:, triangles].mean(axis=2), "both": T}.get(case, left)
-    model = CorticalFactorization(10, method="CD-PNNMF", mask=cortex[:10242] if case == "masked" else None).fit(X)
+    model = CorticalFactorization(
+        10, method="CD-PNNMF", mask=cortex[:10242] if case == "masked" else None
+    ).fit(X)
     used = X if model.mask_ is None else X[:, model.mask_]
     values = np.linalg.svd(used @ used.T, compute_uv=False)
     floor = values[10:].sum() / model.total_variance_
@@ -398,7 +426,10 @@ def test_real_thickness_in_parts(thickness: tuple[np.ndarray, np.ndarray]) -> No
 
 def test_zscores_are_the_fit_of_zscored_maps(X: np.ndarray) -> None:
     Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
-    given, made = quick(method="parts", center="none").fit(Z), quick(method="parts", center="zscore").fit(X)
+    given, made = (
+        quick(method="parts", center="none").fit(Z),
+        quick(method="parts", center="zscore").fit(X),
+    )
     np.testing.assert_allclose(made.components_, given.components_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(made.loadings_, given.loadings_, rtol=1e-10, atol=1e-12)
     new = X[:3] * 1.01
@@ -420,7 +451,9 @@ def test_deviations_are_the_fit_of_centred_maps(method: str, X: np.ndarray) -> N
 
 
 @pytest.mark.parametrize("columns", ["smooth", "exponential"])
-def test_deviations_with_overlapping_columns_have_the_error_of_the_full_matrix(columns: str, X: np.ndarray) -> None:
+def test_deviations_with_overlapping_columns_have_the_error_of_the_full_matrix(
+    columns: str, X: np.ndarray
+) -> None:
     sigma = {"exponential": 0.05}.get(columns)  # not every site is in a column
     model = quick(method="parts", columns=columns, sigma=sigma, level=1, lift=False).fit(X)
     residual = X - X.mean(axis=0) - model.loadings_ @ model.components_
@@ -456,7 +489,9 @@ def test_rough_maps_are_not_left_on_the_faces() -> None:
     maps = np.zeros((20, 642))
     for row in maps:
         row[rng.integers(0, 40) + np.arange(5)] = 1
-    coarse, lifted = (fit_quietly(quick(8, method="parts", lift=lift), maps) for lift in (False, True))
+    coarse, lifted = (
+        fit_quietly(quick(8, method="parts", lift=lift), maps) for lift in (False, True)
+    )
     assert lifted.explained_ > coarse.explained_ + 0.2
 
 
@@ -492,7 +527,9 @@ def test_a_centred_model_is_saved_with_what_was_taken_out(X: np.ndarray, tmp_pat
     assert again.center_ == "zscore"
     np.testing.assert_array_equal(again.recurrence_, model.recurrence_)
     np.testing.assert_array_equal(again.transform(X[:3]), model.transform(X[:3]))
-    np.testing.assert_array_equal(again.inverse_transform(again.loadings_), model.inverse_transform(model.loadings_))
+    np.testing.assert_array_equal(
+        again.inverse_transform(again.loadings_), model.inverse_transform(model.loadings_)
+    )
 
 
 # ---------------------------------------------------------------------- seeds
@@ -502,7 +539,9 @@ def test_the_same_seed_gives_the_same_bits(X: np.ndarray) -> None:
     first, second = quick(random_state=3).fit(X), quick(random_state=3).fit(X)
     np.testing.assert_array_equal(first.components_, second.components_)
     np.testing.assert_array_equal(first.loadings_, second.loadings_)
-    np.testing.assert_array_equal(quick(random_state=np.int64(3)).fit(X).components_, first.components_)
+    np.testing.assert_array_equal(
+        quick(random_state=np.int64(3)).fit(X).components_, first.components_
+    )
 
 
 def test_another_seed_gives_another_answer(X: np.ndarray) -> None:
@@ -519,7 +558,14 @@ def test_a_fresh_process_gives_the_same_bits(X: np.ndarray, tmp_path: Path) -> N
         "model = ico.CorticalFactorization(4, n_starts=3, tol=1e-4, refinement=None, random_state=3).fit(X)\n"
         "np.save(sys.argv[2], model.components_)\n"
     )
-    threads = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    threads = {
+        **os.environ,
+        "OMP_NUM_THREADS": "2",
+        "OPENBLAS_NUM_THREADS": "2",
+        "MKL_NUM_THREADS": "2",
+    }
     arguments = [sys.executable, "-c", program, str(tmp_path / "X.npy"), str(tmp_path / "W.npy")]
     subprocess.run(arguments, check=True, env=threads)
-    np.testing.assert_array_equal(np.load(tmp_path / "W.npy"), quick(random_state=3).fit(X).components_)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "W.npy"), quick(random_state=3).fit(X).components_
+    )

@@ -18,7 +18,12 @@ from icofactor.sphere.meshes import sites_for
 @pytest.fixture(scope="module")
 def X() -> np.ndarray:
     """30 subjects on fsaverage3; multiples of 1/8, which float16 can represent exactly."""
-    return np.round(ico.simulate_cohort(30, 4, mesh="fsaverage3", random_state=0).X.astype(np.float64) * 8) / 8
+    return (
+        np.round(
+            ico.simulate_cohort(30, 4, mesh="fsaverage3", random_state=0).X.astype(np.float64) * 8
+        )
+        / 8
+    )
 
 
 def quick(**changes: Any) -> CorticalFactorization:
@@ -64,7 +69,9 @@ KINDS: dict[str, Any] = {
     "Fortran order": lambda X, _: np.asfortranarray(X),
     "every second column of a wider array": lambda X, _: np.repeat(X, 2, axis=1)[:, ::2],
     "reversed twice": lambda X, _: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
-    "unaligned": lambda X, _: np.frombuffer(b"\0" + X.tobytes(), "u1")[1:].view(X.dtype).reshape(X.shape),
+    "unaligned": lambda X, _: (
+        np.frombuffer(b"\0" + X.tobytes(), "u1")[1:].view(X.dtype).reshape(X.shape)
+    ),
     "read-only": _read_only,
     "memmap": _memmap,
     "list of lists": lambda X, _: X.tolist(),
@@ -73,7 +80,9 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_array_gives_the_same_answer(kind: str, X: np.ndarray, tmp_path: Path) -> None:
+def test_every_kind_of_array_gives_the_same_answer(
+    kind: str, X: np.ndarray, tmp_path: Path
+) -> None:
     expected, given = quick().fit(X), KINDS[kind](X, tmp_path)
     found = quick().fit(given)
     np.testing.assert_array_equal(found.components_, expected.components_)
@@ -83,7 +92,9 @@ def test_every_kind_of_array_gives_the_same_answer(kind: str, X: np.ndarray, tmp
 @pytest.mark.parametrize("kind", ["int16", "uint8", "int64", ">i4"])
 def test_whole_numbers_give_the_same_answer(kind: str, X: np.ndarray) -> None:
     whole = np.round(10 * X)
-    np.testing.assert_array_equal(quick().fit(whole.astype(kind)).components_, quick().fit(whole).components_)
+    np.testing.assert_array_equal(
+        quick().fit(whole.astype(kind)).components_, quick().fit(whole).components_
+    )
 
 
 # ---------------------------------------------------------------------- SurfaceImages and cohorts
@@ -112,7 +123,9 @@ def test_two_hemispheres_share_loadings_and_split_components(X: np.ndarray) -> N
     assert model.loadings_.shape == (30, 4)
     assert model.components_.shape == (4, 1284)
     joined = np.hstack([X, X[:, ::-1]])
-    np.testing.assert_allclose(model.components_, quick().fit(joined).components_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        model.components_, quick().fit(joined).components_, rtol=1e-8, atol=1e-10
+    )
     np.testing.assert_array_equal(model.sites_.hemisphere, np.repeat([0, 1], 642))
     rebuilt = model.inverse_transform(model.loadings_)
     assert np.square(joined - rebuilt).sum() == pytest.approx(model.error_, rel=1e-8)
@@ -126,12 +139,16 @@ def test_a_pial_surface_is_known_by_its_triangles() -> None:
 
     cohort = ico.simulate_cohort(10, 3, hemisphere="both", random_state=0)
     halves = dict(zip(("left", "right"), np.split(cohort.X, 2, axis=1), strict=True))
-    image = SurfaceImage(load_fsaverage("fsaverage5")["pial"], {side: x.T.copy() for side, x in halves.items()})
+    image = SurfaceImage(
+        load_fsaverage("fsaverage5")["pial"], {side: x.T.copy() for side, x in halves.items()}
+    )
     found = read_input(image)
     assert (found.sites.name, found.sites.n, found.hemi) == ("fsaverage5", 20484, "both")
     np.testing.assert_array_equal(found.X, cohort.X)
     expected = quick(n_components=3).fit(cohort)
-    np.testing.assert_array_equal(quick(n_components=3).fit(image).components_, expected.components_)
+    np.testing.assert_array_equal(
+        quick(n_components=3).fit(image).components_, expected.components_
+    )
 
 
 def test_a_surface_image_without_the_hemisphere_asked_for(X: np.ndarray) -> None:
@@ -148,12 +165,18 @@ def test_a_cohort_brings_sites_hemisphere_and_mask() -> None:
     model = quick(n_components=3).fit(cohort)
     assert (model.hemi_, model.n_features_in_) == ("right", 642)
     np.testing.assert_array_equal(model.mask_, mask)
-    np.testing.assert_array_equal(model.components_, quick(n_components=3, mask=mask).fit(given.X).components_)
-    with pytest.raises(ValueError, match="hemi='left', but the cohort contains the hemisphere 'right'"):
+    np.testing.assert_array_equal(
+        model.components_, quick(n_components=3, mask=mask).fit(given.X).components_
+    )
+    with pytest.raises(
+        ValueError, match="hemi='left', but the cohort contains the hemisphere 'right'"
+    ):
         quick(hemi="left").fit(cohort)
     with pytest.raises(ValueError, match=r"mesh fsaverage4 has 2562 vertices .* X has 642 columns"):
         quick(mesh="fsaverage4").fit(cohort)
-    with pytest.raises(ValueError, match=r"mesh is Sites.*fsaverage3.*X has 2562 columns instead of 642"):
+    with pytest.raises(
+        ValueError, match=r"mesh is Sites.*fsaverage3.*X has 2562 columns instead of 642"
+    ):
         model.transform(ico.simulate_cohort(3, 2, mesh="fsaverage4", hemisphere="right"))
 
 
@@ -165,12 +188,22 @@ def test_the_mesh_is_inferred_from_the_number_of_columns(level: int) -> None:
     for on, n in (("vertices", 10 * 4**level + 2), ("faces", 20 * 4**level)):
         for n_columns, hemi in ((n, None), (2 * n, "both")):
             sites, found = sites_for(n_columns)
-            assert (sites.name, sites.on, sites.n, found) == (f"fsaverage{level}", on, n_columns, hemi)
+            assert (sites.name, sites.on, sites.n, found) == (
+                f"fsaverage{level}",
+                on,
+                n_columns,
+                hemi,
+            )
 
 
-@pytest.mark.parametrize(("n", "other"), [(40962, "CIVET"), (81924, "CIVET"), (81920, "CIVET"), (163842, "fs_LR 164k")])
+@pytest.mark.parametrize(
+    ("n", "other"), [(40962, "CIVET"), (81924, "CIVET"), (81920, "CIVET"), (163842, "fs_LR 164k")]
+)
 def test_sizes_that_two_meshes_share_are_asked_about(n: int, other: str) -> None:
-    with pytest.raises(ValueError, match=f"X has {n} columns: that may be fsaverage. or .*{other}.* pass mesh='fsaver"):
+    with pytest.raises(
+        ValueError,
+        match=f"X has {n} columns: that may be fsaverage. or .*{other}.* pass mesh='fsaver",
+    ):
         sites_for(n)
     named = "fsaverage6" if n < 160000 else "fsaverage7"
     assert sites_for(n, named)[0].n == n
@@ -183,7 +216,8 @@ def test_sizes_of_fs_LR_say_what_is_needed() -> None:
         sites, hemi = sites_for(64984, mesh)
         assert (sites.n, hemi) == (64984, "both") and sites_for(32492, mesh, "right")[0].n == 32492
     with pytest.raises(
-        ValueError, match="59412 columns, the size of CIFTI files without the medial wall: put the values"
+        ValueError,
+        match="59412 columns, the size of CIFTI files without the medial wall: put the values",
     ):
         sites_for(59412)
 
@@ -200,14 +234,18 @@ def test_sizes_of_fs_LR_say_what_is_needed() -> None:
         (1284, ("fsaverage3", "fsaverage3"), "left", "use hemi='both'"),
     ],
 )
-def test_hemispheres_that_do_not_agree_say_what_to_set(n: int, mesh: Any, hemi: str, says: str) -> None:
+def test_hemispheres_that_do_not_agree_say_what_to_set(
+    n: int, mesh: Any, hemi: str, says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         sites_for(n, mesh, hemi)
 
 
 @pytest.mark.parametrize("hemi", [None, "left", "right"])
 def test_a_column_too_few(hemi: str | None) -> None:
-    with pytest.raises(ValueError, match=r"^mesh fsaverage5 has 10242 vertices .*; X has 10241 columns$"):
+    with pytest.raises(
+        ValueError, match=r"^mesh fsaverage5 has 10242 vertices .*; X has 10241 columns$"
+    ):
         sites_for(10241, "fsaverage5", hemi)
 
 
@@ -217,8 +255,12 @@ def sphere_file(tmp_path: Path) -> Path:
 
     sites = Sites.named("fsaverage3")
     arrays = [
-        nib.gifti.GiftiDataArray((100 * sites.coordinates).astype(np.float32), intent="NIFTI_INTENT_POINTSET"),
-        nib.gifti.GiftiDataArray(np.asarray(sites.triangles, dtype=np.int32), intent="NIFTI_INTENT_TRIANGLE"),
+        nib.gifti.GiftiDataArray(
+            (100 * sites.coordinates).astype(np.float32), intent="NIFTI_INTENT_POINTSET"
+        ),
+        nib.gifti.GiftiDataArray(
+            np.asarray(sites.triangles, dtype=np.int32), intent="NIFTI_INTENT_TRIANGLE"
+        ),
     ]
     path = tmp_path / "lh.sphere.surf.gii"
     nib.save(nib.gifti.GiftiImage(darrays=arrays), path)
@@ -229,19 +271,35 @@ def test_a_mesh_is_a_name_sites_a_file_or_a_pair(sphere_file: Path, X: np.ndarra
     expected = quick().fit(X).components_
     one = Sites.named("fsaverage3")
     for mesh in ("fsaverage3", one, sphere_file, str(sphere_file)):
-        np.testing.assert_allclose(quick(mesh=mesh).fit(X).components_, expected, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(
+            quick(mesh=mesh).fit(X).components_, expected, rtol=1e-8, atol=1e-10
+        )
     both = np.hstack([X, X[:, ::-1]])
     joint = quick(hemi="both").fit(both).components_
-    for pair in ((one, one), (sphere_file, sphere_file), [str(sphere_file), one], ("fsaverage3", "fsaverage3")):
-        np.testing.assert_allclose(quick(mesh=pair).fit(both).components_, joint, rtol=1e-8, atol=1e-10)
+    for pair in (
+        (one, one),
+        (sphere_file, sphere_file),
+        [str(sphere_file), one],
+        ("fsaverage3", "fsaverage3"),
+    ):
+        np.testing.assert_allclose(
+            quick(mesh=pair).fit(both).components_, joint, rtol=1e-8, atol=1e-10
+        )
 
 
 def test_meshes_that_are_none(sphere_file: Path) -> None:
-    with pytest.raises(ValueError, match="mesh 'fsaverage9' is not known by name; known are fsaverage"):
+    with pytest.raises(
+        ValueError, match="mesh 'fsaverage9' is not known by name; known are fsaverage"
+    ):
         sites_for(642, "fsaverage9")
-    with pytest.raises(ValueError, match="mesh must be a name, a Sites, a sphere file or a pair of these; found int"):
+    with pytest.raises(
+        ValueError,
+        match="mesh must be a name, a Sites, a sphere file or a pair of these; found int",
+    ):
         sites_for(642, 3)
-    with pytest.raises(ValueError, match="mesh must be a pair of Sites, names or sphere files; found int"):
+    with pytest.raises(
+        ValueError, match="mesh must be a pair of Sites, names or sphere files; found int"
+    ):
         sites_for(642, (3, 4))
     with pytest.raises(FileNotFoundError, match=r"nowhere\.gii"):
         sites_for(642, "/nowhere.gii")
@@ -269,7 +327,9 @@ def mask() -> np.ndarray:
 
 
 @pytest.mark.parametrize("method", ["LE-PNNMF", "E-DL", "LE-PPNMF"])
-def test_masked_sites_may_hold_anything_and_count_for_nothing(method: str, X: np.ndarray, mask: np.ndarray) -> None:
+def test_masked_sites_may_hold_anything_and_count_for_nothing(
+    method: str, X: np.ndarray, mask: np.ndarray
+) -> None:
     dirty = X.copy()
     dirty[:, ~mask] = np.nan
     dirty[:, np.flatnonzero(~mask)[0]] = -np.inf
@@ -277,7 +337,9 @@ def test_masked_sites_may_hold_anything_and_count_for_nothing(method: str, X: np
     assert not model.components_[:, ~mask].any()
     assert not model.mean_[~mask].any()
     subset = quick(method=method, mesh=Sites.named("fsaverage3").subset(mask)).fit(X[:, mask])
-    np.testing.assert_allclose(model.components_[:, mask], subset.components_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        model.components_[:, mask], subset.components_, rtol=1e-10, atol=1e-12
+    )
     assert model.error_ == pytest.approx(subset.error_, rel=1e-10)
     np.testing.assert_allclose(model.transform(dirty), subset.transform(X[:, mask]), rtol=1e-10)
     assert model.score(dirty) == pytest.approx(model.explained_, abs=1e-9)
@@ -296,7 +358,10 @@ def test_masks_of_zeros_and_ones_and_full_ones(X: np.ndarray, mask: np.ndarray) 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (np.ones(641, dtype=bool), r"mask must be an array with one entry per site: .* has 642; found shape \(641,\)"),
+        (
+            np.ones(641, dtype=bool),
+            r"mask must be an array with one entry per site: .* has 642; found shape \(641,\)",
+        ),
         (np.ones((642, 1), dtype=bool), r"found shape \(642, 1\)"),
         (True, r"found shape \(\)"),
         (np.zeros(642, dtype=bool), "mask is False everywhere"),
@@ -331,7 +396,9 @@ def test_a_cohort_on_the_same_mesh_in_another_order_is_refused() -> None:
     cohort = ico.simulate_cohort(6, 2, mesh="fsaverage3")
     model = CorticalFactorization(2, n_starts=2).fit(cohort)
     order = np.random.default_rng(0).permutation(cohort.sites.n)
-    scrambled = dataclasses.replace(cohort, X=cohort.X[:, order], sites=cohort.sites.subset(order), truth=None)
+    scrambled = dataclasses.replace(
+        cohort, X=cohort.X[:, order], sites=cohort.sites.subset(order), truth=None
+    )
     with pytest.raises(ValueError, match="in another order"):
         model.transform(scrambled)
     with pytest.raises(ValueError, match="in another order"):

@@ -44,7 +44,9 @@ def model(method: str = "parts", **changes: Any) -> ico.CorticalFactorization:
     return ico.CorticalFactorization(K, method=method, **{**SETTINGS, **changes})
 
 
-def by_hand(pair: dict[str, Any], scale: str, weights: dict[str, float], center: str) -> list[np.ndarray]:
+def by_hand(
+    pair: dict[str, Any], scale: str, weights: dict[str, float], center: str
+) -> list[np.ndarray]:
     """Each measure centred and scaled by itself, from the equations on the whole X."""
     found = []
     for name, cohort in pair.items():
@@ -53,7 +55,9 @@ def by_hand(pair: dict[str, Any], scale: str, weights: dict[str, float], center:
         if center == "zscore" or scale == "zscore":
             x = deviation / deviation.std(axis=0, ddof=1)
         elif scale == "variance":
-            x = (deviation if center == "mean" else x) / np.sqrt((deviation**2).sum() / ((len(x) - 1) * x.shape[1]))
+            x = (deviation if center == "mean" else x) / np.sqrt(
+                (deviation**2).sum() / ((len(x) - 1) * x.shape[1])
+            )
         elif center == "mean":
             x = deviation
         found.append(np.sqrt(weights.get(name, 1.0)) * x)
@@ -67,7 +71,11 @@ CASES = [
     ("CD-PNNMF", "variance", WEIGHTS),
     ("DL", "none", WEIGHTS),
     pytest.param("CD-SPNNMF", "none", {}, marks=pytest.mark.slow),
-    *((name, "variance", WEIGHTS) for name in ico.METHODS if name not in ("parts", "DL") and name[:2] != "CD"),
+    *(
+        (name, "variance", WEIGHTS)
+        for name in ico.METHODS
+        if name not in ("parts", "DL") and name[:2] != "CD"
+    ),
 ]
 
 
@@ -88,7 +96,9 @@ def test_stacked_by_hand(
     # what lies between measures is not variance between people, and does not order the components
     order = ico.match_components(found, plain.components_).b
     components = plain.components_[order]
-    np.testing.assert_allclose(found.components_, components, rtol=1e-10, atol=1e-10 * components.max())
+    np.testing.assert_allclose(
+        found.components_, components, rtol=1e-10, atol=1e-10 * components.max()
+    )
     np.testing.assert_allclose(found.loadings_, plain.loadings_[:, order], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(found.error_, plain.error_, rtol=1e-10)
     np.testing.assert_allclose(found.transform(joined), found.loadings_, rtol=1e-8, atol=1e-9)
@@ -102,9 +112,14 @@ def test_stacked_by_hand(
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("method", ["parts", "CD-PNNMF"])
-def test_one_measure_alone_is_the_plain_fit(pair: dict[str, ico.Cohort], share: str, method: str) -> None:
+def test_one_measure_alone_is_the_plain_fit(
+    pair: dict[str, ico.Cohort], share: str, method: str
+) -> None:
     cohort = pair["thickness"]
-    plain, alone = model(method).fit(cohort), model(method).fit(ico.join_measures({"thickness": cohort}, share))
+    plain, alone = (
+        model(method).fit(cohort),
+        model(method).fit(ico.join_measures({"thickness": cohort}, share)),
+    )
     np.testing.assert_allclose(alone.components_, plain.components_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(alone.loadings_, plain.loadings_, rtol=1e-10, atol=1e-12)
     assert alone.explained_ == pytest.approx(plain.explained_, rel=1e-12)
@@ -119,10 +134,14 @@ def test_scale_and_weights_are_kept_and_undone(
     found = model().fit(ico.join_measures(pair, share, scale, WEIGHTS))
     found.save(tmp_path / "model.zip")
     again = ico.load_model(tmp_path / "model.zip")
-    others = ico.join_measures({"thickness": simulated("thickness", 5, 3), "myelin": simulated("myelin", 5, 4)}, share)
+    others = ico.join_measures(
+        {"thickness": simulated("thickness", 5, 3), "myelin": simulated("myelin", 5, 4)}, share
+    )
     loadings = found.transform(others)
     np.testing.assert_array_equal(again.transform(others), loadings)
-    np.testing.assert_allclose(found.transform(np.asarray(others.X)), loadings, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        found.transform(np.asarray(others.X)), loadings, rtol=1e-12, atol=1e-13
+    )
     maps = found.measures_.maps(found.components_)
     parts = found.measures_.split(loadings) if share == "maps" else dict.fromkeys(pair, loadings)
     back = np.asarray(again.inverse_transform(loadings))
@@ -130,7 +149,9 @@ def test_scale_and_weights_are_kept_and_undone(
     for (name, cohort), half in zip(pair.items(), halves, strict=True):
         x = cohort.X.astype(np.float64)
         size = x.std(axis=0, ddof=1) if scale == "zscore" else 1.0
-        np.testing.assert_allclose(half, x.mean(axis=0) + size * (parts[name] @ maps[name]), rtol=1e-9)
+        np.testing.assert_allclose(
+            half, x.mean(axis=0) + size * (parts[name] @ maps[name]), rtol=1e-9
+        )
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -138,7 +159,10 @@ def test_stores_are_passed_over_as_often_as_one_measure(
     pair: dict[str, ico.Cohort], tmp_path: Path, share: str
 ) -> None:
     """As one measure of twice the people, or of twice the sites: the same passes, the same bytes."""
-    opened = {name: create_store(tmp_path / name, [cohort], chunk_sites=64) for name, cohort in pair.items()}
+    opened = {
+        name: create_store(tmp_path / name, [cohort], chunk_sites=64)
+        for name, cohort in pair.items()
+    }
     for scale, method in (("variance", "parts"), ("zscore", "parts"), ("variance", "CD-PNNMF")):
         held = model(method).fit(ico.join_measures(pair, share, scale))
         found = model(method).fit(ico.join_measures(opened, share, scale))
@@ -160,13 +184,20 @@ def test_stores_are_passed_over_as_often_as_one_measure(
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize(("method", "scale"), [("parts", "variance"), ("parts", "zscore"), ("CD-PNNMF", "variance")])
-def test_people_left_out_change_no_bit(pair: dict[str, ico.Cohort], share: str, method: str, scale: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "scale"), [("parts", "variance"), ("parts", "zscore"), ("CD-PNNMF", "variance")]
+)
+def test_people_left_out_change_no_bit(
+    pair: dict[str, ico.Cohort], share: str, method: str, scale: str
+) -> None:
     """Centre, scale and weights of a half, fold or resample come from its own people: on faces and at every site."""
     joined = ico.join_measures(pair, share, scale, WEIGHTS)
     left_out = np.arange(0, N, 3)
     center = "zscore" if scale == "zscore" else "mean" if method == "parts" else "none"
-    clean, fit = gather(read_input(joined), 1, method_named(method), None, center), Fitter(method, 2, 0)
+    clean, fit = (
+        gather(read_input(joined), 1, method_named(method), None, center),
+        Fitter(method, 2, 0),
+    )
     rows = np.arange(len(joined))
     out = np.isin(rows % N, left_out)
     train = np.flatnonzero(~out)
@@ -184,10 +215,15 @@ def test_people_left_out_change_no_bit(pair: dict[str, ico.Cohort], share: str, 
     np.testing.assert_array_equal(changed, W)
     # and what is left is what a cohort without them is
     alone = ico.join_measures(
-        {name: one[np.setdiff1d(np.arange(N), left_out)] for name, one in pair.items()}, share, scale, WEIGHTS
+        {name: one[np.setdiff1d(np.arange(N), left_out)] for name, one in pair.items()},
+        share,
+        scale,
+        WEIGHTS,
     )
     less = gather(read_input(alone), 1, method_named(method), None, center).coarse
-    np.testing.assert_allclose(views[0].means[train], less.centred(np.arange(len(alone))).means, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        views[0].means[train], less.centred(np.arange(len(alone))).means, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -195,7 +231,11 @@ def test_resamples_draw_people_and_scale_anew(pair: dict[str, ico.Cohort], share
     joined = ico.join_measures(pair, share, "variance")
     fitted = model().fit(joined)
     work = _Resampling.of(fitted, joined, 0)
-    who = np.arange(len(joined)) if work.groups is None else work.groups.resample(np.random.default_rng(1))
+    who = (
+        np.arange(len(joined))
+        if work.groups is None
+        else work.groups.resample(np.random.default_rng(1))
+    )
     if share == "loadings":
         who = np.random.default_rng(1).integers(N, size=N)
     counts = np.bincount(who % N, minlength=N)
@@ -205,7 +245,9 @@ def test_resamples_draw_people_and_scale_anew(pair: dict[str, ico.Cohort], share
     drawn = {name: replace(one, X=one.X[order[:N] % N], checked=True) for name, one in pair.items()}
     arrays = by_hand(drawn, "variance", {}, "mean")
     expected = np.vstack(arrays) if share == "maps" else np.hstack(arrays)
-    np.testing.assert_allclose(X.subset(order).read(np.arange(X.shape[0])).T, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        X.subset(order).read(np.arange(X.shape[0])).T, expected, rtol=1e-6, atol=1e-6
+    )
     assert bootstrap(fitted, joined, 2).component_se.shape == fitted.components_.shape
     assert stats.n_subjects == len(who)
 
@@ -227,8 +269,13 @@ def test_selection_keeps_people_whole(pair: dict[str, ico.Cohort], share: str) -
 def test_scans_of_several_sessions(pair: dict[str, ico.Cohort]) -> None:
     """One scan per person is the same scan of every measure."""
     names = [f"sub-{i // 2 + 1:02d}_ses-{i % 2 + 1}" for i in range(N)]
-    table = {"participant_id": [name[:6] for name in names], "session_id": [name[11:] for name in names]}
-    both = {name: replace(one, subjects=tuple(names), participants=table) for name, one in pair.items()}
+    table = {
+        "participant_id": [name[:6] for name in names],
+        "session_id": [name[11:] for name in names],
+    }
+    both = {
+        name: replace(one, subjects=tuple(names), participants=table) for name, one in pair.items()
+    }
     joined = ico.join_measures(both, "maps")
     with refused("fit_on", "24 scans of 12 people"):
         choose_scans(joined)
@@ -245,10 +292,15 @@ def test_scans_of_several_sessions(pair: dict[str, ico.Cohort]) -> None:
 
 def test_people_are_matched_by_name(pair: dict[str, ico.Cohort]) -> None:
     a, b = pair["thickness"], pair["myelin"]
-    shuffled = replace(b[np.random.default_rng(0).permutation(N)][:-2], subjects=tuple(f"x{i}" for i in range(N - 2)))
+    shuffled = replace(
+        b[np.random.default_rng(0).permutation(N)][:-2],
+        subjects=tuple(f"x{i}" for i in range(N - 2)),
+    )
     order = np.random.default_rng(0).permutation(N)
     shuffled = b[order]
-    less = replace(shuffled, subjects=tuple(name.removeprefix("sub-") for name in shuffled.subjects))[: N - 2]
+    less = replace(
+        shuffled, subjects=tuple(name.removeprefix("sub-") for name in shuffled.subjects)
+    )[: N - 2]
     with refused("missing", f"2 of {N}: .*\\(myelin\\)"):
         ico.join_measures({"thickness": a, "myelin": less}, "maps")
     joined = ico.join_measures({"thickness": a, "myelin": less}, "maps", missing="skip")
@@ -257,7 +309,9 @@ def test_people_are_matched_by_name(pair: dict[str, ico.Cohort]) -> None:
     assert joined.subjects[:1] == (f"{a.subjects[kept[0]]}_thickness",)
     np.testing.assert_array_equal(np.asarray(joined.X), np.vstack([a.X[kept], b.X[kept]]))
     assert list(joined.participants)[:2] == ["participant_id", "measure"]
-    np.testing.assert_array_equal(joined.X[[0, N], 3:5], np.vstack([a.X[kept], b.X[kept]])[[0, N], 3:5])
+    np.testing.assert_array_equal(
+        joined.X[[0, N], 3:5], np.vstack([a.X[kept], b.X[kept]])[[0, N], 3:5]
+    )
     with refused("which", "the same people in the same order for every measure"):
         joined[:3]
 
@@ -283,11 +337,31 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         ("measures", "letters and digits", {"a b": a}, {"share": "maps"}),
         ("measures", "more than case", {"a": a, "A": b}, {"share": "loadings"}),
         ("measures", "cohorts", {"a": a.X}, {"share": "maps"}),
-        ("measures", "on one mesh", {"a": a, "b": ico.simulate_cohort(N, K, mesh="fsaverage4")}, {"share": "maps"}),
-        ("measures", "on one mesh", {"a": a, "b": replace(b, hemisphere="right")}, {"share": "maps"}),
+        (
+            "measures",
+            "on one mesh",
+            {"a": a, "b": ico.simulate_cohort(N, K, mesh="fsaverage4")},
+            {"share": "maps"},
+        ),
+        (
+            "measures",
+            "on one mesh",
+            {"a": a, "b": replace(b, hemisphere="right")},
+            {"share": "maps"},
+        ),
         ("measures", "no person in common", {"a": a[:4], "b": b[5:]}, {"share": "maps"}),
-        ("measures", "adjusted already", {"a": ico.Covariates.fit(a, ["age"]).apply(a)}, {"share": "maps"}),
-        ("measures", "'measure'", {"a": replace(a, participants={"measure": ["x"] * N})}, {"share": "maps"}),
+        (
+            "measures",
+            "adjusted already",
+            {"a": ico.Covariates.fit(a, ["age"]).apply(a)},
+            {"share": "maps"},
+        ),
+        (
+            "measures",
+            "'measure'",
+            {"a": replace(a, participants={"measure": ["x"] * N})},
+            {"share": "maps"},
+        ),
         ("weights", "of the measures", pair, {"share": "maps", "weights": {"area": 1}}),
         ("weights", "above 0", pair, {"share": "maps", "weights": {"myelin": 0}}),
         ("measures", "found none", {}, {"share": "maps"}),
@@ -306,10 +380,14 @@ def test_wrong_measures(pair: dict[str, ico.Cohort]) -> None:
         model("CD-PNNMF").fit(joined)
     with refused("center", "contradicts"):
         model(center="mean").fit(joined)
-    assert ico.join_measures(pair, "maps", weights={"myelin": np.int64(2)}).measures.weights.tolist() == [1, 2]
+    assert ico.join_measures(
+        pair, "maps", weights={"myelin": np.int64(2)}
+    ).measures.weights.tolist() == [1, 2]
     for share in SHARES:
         with refused("X", "X has 1 "):
-            model().fit(ico.join_measures({"thickness": a[:5], "myelin": b[4:]}, share, missing="skip"))
+            model().fit(
+                ico.join_measures({"thickness": a[:5], "myelin": b[4:]}, share, missing="skip")
+            )
     flat = replace(b, X=np.tile(b.X[:1], (N, 1)))
     with refused("X", "the same in all people"):
         model().fit(ico.join_measures({"thickness": a, "myelin": flat}, "maps", "variance"))
@@ -332,7 +410,10 @@ def scanned(pair: dict[str, ico.Cohort]) -> dict[str, ico.Cohort]:
     at = np.arange(N) % 2 == 1
     table = {**pair["thickness"].participants, "site": np.where(at, "B", "A")}
     shift = np.where(at, 0.5, 0.0)[:, None]
-    return {name: replace(one, X=one.X * (1 + shift) + shift, participants=table) for name, one in pair.items()}
+    return {
+        name: replace(one, X=one.X * (1 + shift) + shift, participants=table)
+        for name, one in pair.items()
+    }
 
 
 def confounded(X: Any, train: np.ndarray | None = None) -> Any:
@@ -344,10 +425,15 @@ def confounded(X: Any, train: np.ndarray | None = None) -> Any:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_confounds_are_those_of_each_measure_alone(pair: dict[str, ico.Cohort], share: str, tmp_path: Path) -> None:
+def test_confounds_are_those_of_each_measure_alone(
+    pair: dict[str, ico.Cohort], share: str, tmp_path: Path
+) -> None:
     """ComBat and covariates of joined measures are those of each, joined by hand; the model does so to new people."""
     cohorts = scanned(pair)
-    joined, stack = ico.join_measures(cohorts, share, "variance"), np.vstack if share == "maps" else np.hstack
+    joined, stack = (
+        ico.join_measures(cohorts, share, "variance"),
+        np.vstack if share == "maps" else np.hstack,
+    )
     each = [confounded(one) for one in cohorts.values()]
     expected = stack([np.asarray(one.X) for one in each])
     adjusted = confounded(joined)
@@ -357,23 +443,37 @@ def test_confounds_are_those_of_each_measure_alone(pair: dict[str, ico.Cohort], 
     np.testing.assert_allclose(adjusted.steps[-1].explained_each, shares, rtol=1e-10)
     found = model().fit(adjusted)
     arrays = by_hand(
-        {str(i): SimpleNamespace(X=np.asarray(one.X)) for i, one in enumerate(each)}, "variance", {}, "mean"
+        {str(i): SimpleNamespace(X=np.asarray(one.X)) for i, one in enumerate(each)},
+        "variance",
+        {},
+        "mean",
     )
     plain = model(mesh="fsaverage3", hemi="left" if share == "maps" else "both").fit(stack(arrays))
     order = ico.match_components(found, plain.components_).b
     np.testing.assert_allclose(found.components_, plain.components_[order], rtol=1e-10, atol=1e-10)
     found.save(tmp_path / "model.zip")
     again = ico.load_model(tmp_path / "model.zip")
-    np.testing.assert_allclose(again.transform(joined), plain.loadings_[:, order], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        again.transform(joined), plain.loadings_[:, order], rtol=1e-8, atol=1e-9
+    )
     # new people, of a scanner that the fit did not know; and with maps that stay on disk
-    new = {name: replace(one, participants={**one.participants, "site": ["C"] * N}) for name, one in cohorts.items()}
-    alone = [np.asarray(one.X.steps[0].apply(of).X) for one, of in zip(each, new.values(), strict=True)]
+    new = {
+        name: replace(one, participants={**one.participants, "site": ["C"] * N})
+        for name, one in cohorts.items()
+    }
+    alone = [
+        np.asarray(one.X.steps[0].apply(of).X) for one, of in zip(each, new.values(), strict=True)
+    ]
     maps = again.harmonization_.apply(ico.join_measures(new, share))
     np.testing.assert_allclose(np.asarray(maps.X), stack(alone), rtol=1e-10)
-    stored = {name: create_store(tmp_path / name, [one], chunk_sites=64) for name, one in cohorts.items()}
+    stored = {
+        name: create_store(tmp_path / name, [one], chunk_sites=64) for name, one in cohorts.items()
+    }
     streamed = confounded(ico.join_measures(stored, share, "variance"))
     np.testing.assert_allclose(np.asarray(streamed.X), expected, rtol=1e-10)
-    np.testing.assert_allclose(model().fit(streamed).components_, found.components_, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        model().fit(streamed).components_, found.components_, rtol=1e-8, atol=1e-9
+    )
     with refused("X", "already"):
         ico.Covariates.fit(adjusted, ["sex"])
     with refused("X", "fitted on thickness, myelin; X is myelin, thickness"):
@@ -402,7 +502,9 @@ def test_confounds_of_halves_are_found_in_them(pair: dict[str, ico.Cohort], shar
     coarse = gather(read_input(joined), 1, method_named("parts"), None, "mean", confounds).coarse
     alone = []
     for one in cohorts.values():
-        mine = gather(read_input(one), 1, method_named("parts"), None, "mean", unadjusted(confounded(one))[1]).coarse
+        mine = gather(
+            read_input(one), 1, method_named("parts"), None, "mean", unadjusted(confounded(one))[1]
+        ).coarse
         alone.append(mine.adjusted(train).means)
     np.testing.assert_allclose(coarse.adjusted(rows).means, stack(alone), rtol=1e-10)
     settings: dict[str, Any] = {"n_splits": 2, "n_starts": 2, "n_nulls": 5, "level": 1}
@@ -414,15 +516,26 @@ def test_confounds_of_halves_are_found_in_them(pair: dict[str, ico.Cohort], shar
     fitted = model().fit(confounded(joined))
     work = _Resampling.of(fitted, joined, 0)
     drawn, _ = work.drawn(rows)
-    own = {name: SimpleNamespace(X=np.asarray(confounded(one, train).X)[train]) for name, one in cohorts.items()}
+    own = {
+        name: SimpleNamespace(X=np.asarray(confounded(one, train).X)[train])
+        for name, one in cohorts.items()
+    }
     centred = by_hand(own, "variance", {}, "mean")
-    np.testing.assert_allclose(drawn.subset(rows).read(np.arange(X.shape[0])).T, stack(centred), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        drawn.subset(rows).read(np.arange(X.shape[0])).T, stack(centred), rtol=1e-8, atol=1e-9
+    )
     assert bootstrap(fitted, joined, 2).component_se.shape == fitted.components_.shape
 
 
 def test_one_measure_that_outweighs_the_others_is_named(pair: dict[str, ico.Cohort]) -> None:
-    small = {"thickness": pair["thickness"], "reho": replace(pair["myelin"], X=pair["myelin"].X / 10)}
-    with pytest.warns(UserWarning, match=r"thickness has 99\.\d % of the variance of all measures.*scale='variance'"):
+    small = {
+        "thickness": pair["thickness"],
+        "reho": replace(pair["myelin"], X=pair["myelin"].X / 10),
+    }
+    with pytest.warns(
+        UserWarning,
+        match=r"thickness has 99\.\d % of the variance of all measures.*scale='variance'",
+    ):
         model().fit(ico.join_measures(small, "loadings"))
     model().fit(ico.join_measures(small, "loadings", weights={"thickness": 9}))  # as it was chosen
 
@@ -432,7 +545,10 @@ def test_measures_count_by_the_area_of_their_sites(pair: dict[str, ico.Cohort]) 
     area = np.random.default_rng(0).uniform(0.5, 2, V)
     joined = model(weights=np.tile(area, 2)).fit(ico.join_measures(pair, "loadings", "variance"))
     X = np.hstack(
-        [x / np.sqrt((x.var(axis=0) * area).sum()) for x in (one.X.astype(np.float64) for one in pair.values())]
+        [
+            x / np.sqrt((x.var(axis=0) * area).sum())
+            for x in (one.X.astype(np.float64) for one in pair.values())
+        ]
     )
     plain = model(weights=np.tile(area, 2), mesh="fsaverage3", hemi="both").fit(X)
     np.testing.assert_allclose(joined.explained_, plain.explained_, rtol=1e-9)
@@ -453,7 +569,10 @@ def test_measures_of_parcels(pair: dict[str, ico.Cohort], share: str) -> None:
     }
     found = model().fit(ico.join_measures(parcels, share, "variance"))
     w = sites.weights / sites.weights.mean()
-    arrays = [x / np.sqrt((x.var(axis=0) * w).sum()) for x in (one.X.astype(np.float64) for one in parcels.values())]
+    arrays = [
+        x / np.sqrt((x.var(axis=0) * w).sum())
+        for x in (one.X.astype(np.float64) for one in parcels.values())
+    ]
     deviations = [x - x.mean(axis=0) for x in arrays]
     plain = model(mesh=sites if share == "maps" else sites.repeated(2))
     plain.fit((np.vstack if share == "maps" else np.hstack)(deviations))
@@ -466,9 +585,19 @@ def test_a_file_whose_measures_do_not_go_together_is_refused(
 ) -> None:
     model().fit(ico.join_measures(pair, share, "variance")).save(tmp_path / "model.zip")
     record = MODEL_FILE.load(tmp_path / "model.zip")
-    wrong = {"factor": None, "share": "loadings" if share == "maps" else "maps", "names": ("thickness",)}
+    wrong = {
+        "factor": None,
+        "share": "loadings" if share == "maps" else "maps",
+        "names": ("thickness",),
+    }
     for name, value in wrong.items():
-        more = {"units": ("mm",), "weights": np.ones(1), "factor": np.ones(1), "variance": np.ones(1), "mean": None}
+        more = {
+            "units": ("mm",),
+            "weights": np.ones(1),
+            "factor": np.ones(1),
+            "variance": np.ones(1),
+            "mean": None,
+        }
         changed = replace(record.measures, **{name: value}, **(more if name == "names" else {}))
         MODEL_FILE.save(replace(record, measures=changed), tmp_path / "other.zip", overwrite=True)
         with refused("other.zip", "its measures do not match"):

@@ -23,8 +23,25 @@ from icofactor.estimator import saving
 from icofactor.io import archive, records
 
 ATTRIBUTES = [
-    *("components_", "loadings_", "scale_", "mean_", "depth_", "explained_variance_", "explained_variance_ratio_"),
-    *("error_", "total_variance_", "explained_", "reconstruction_err_", "n_features_in_", "n_iter_", "hemi_", "mask_"),
+    *(
+        "components_",
+        "loadings_",
+        "scale_",
+        "mean_",
+        "depth_",
+        "explained_variance_",
+        "explained_variance_ratio_",
+    ),
+    *(
+        "error_",
+        "total_variance_",
+        "explained_",
+        "reconstruction_err_",
+        "n_features_in_",
+        "n_iter_",
+        "hemi_",
+        "mask_",
+    ),
 ]
 MASK = Sites.named("fsaverage3").coordinates[:, 0] < 0.8
 
@@ -69,18 +86,26 @@ def assert_same(found: CorticalFactorization, expected: CorticalFactorization) -
     assert repr(found.design_) == repr(expected.design_)
     for part in ("solution_", "starts_"):
         for name, value in vars(getattr(expected, part)).items():
-            np.testing.assert_array_equal(getattr(getattr(found, part), name), value, err_msg=f"{part}.{name}")
+            np.testing.assert_array_equal(
+                getattr(getattr(found, part), name), value, err_msg=f"{part}.{name}"
+            )
     assert repr(found.sites_) == repr(expected.sites_)
     np.testing.assert_array_equal(found.sites_.coordinates, expected.sites_.coordinates)
     np.testing.assert_array_equal(found.refined_.stats.L, expected.refined_.stats.L)
-    np.testing.assert_array_equal(found.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray())
+    np.testing.assert_array_equal(
+        found.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray()
+    )
     assert found.refined_.divisions == expected.refined_.divisions
     assert found.refined_.n_columns == expected.refined_.n_columns
 
 
-@pytest.mark.parametrize("case", slow_but(CASES, "plain", "mask", "dictionary", "projective", "NumPy's scalars"))
+@pytest.mark.parametrize(
+    "case", slow_but(CASES, "plain", "mask", "dictionary", "projective", "NumPy's scalars")
+)
 def test_everything_comes_back(case: str, X: np.ndarray, tmp_path: Path) -> None:
-    model = CorticalFactorization(**{"n_components": 3, "n_starts": 2, "tol": 1e-3, **CASES[case]}).fit(X)
+    model = CorticalFactorization(
+        **{"n_components": 3, "n_starts": 2, "tol": 1e-3, **CASES[case]}
+    ).fit(X)
     model.save(tmp_path / "model.zip")
     back = load_model(tmp_path / "model.zip")
     assert_same(back, model)
@@ -97,7 +122,9 @@ def test_everything_comes_back(case: str, X: np.ndarray, tmp_path: Path) -> None
 def test_two_hemispheres_come_back(tmp_path: Path) -> None:
     cohort = ico.simulate_cohort(15, 3, mesh="fsaverage3", hemisphere="both", random_state=0)
     mask = np.concatenate([MASK, MASK])
-    model = CorticalFactorization(3, n_starts=2, tol=1e-3, mask=mask, refinement=Refinement(steps=1)).fit(cohort)
+    model = CorticalFactorization(
+        3, n_starts=2, tol=1e-3, mask=mask, refinement=Refinement(steps=1)
+    ).fit(cohort)
     model.save(tmp_path / "model.zip")
     back = load_model(tmp_path / "model.zip")
     assert_same(back, model)
@@ -136,7 +163,9 @@ def test_zarr_reads_the_file(model: CorticalFactorization, saved: Path) -> None:
     store.close()
 
 
-def test_equal_models_make_equal_files(X: np.ndarray, model: CorticalFactorization, saved: Path) -> None:
+def test_equal_models_make_equal_files(
+    X: np.ndarray, model: CorticalFactorization, saved: Path
+) -> None:
     again = saved.with_name("again.zip")
     CorticalFactorization(3, n_starts=2, tol=1e-3).fit(X).save(again)
     assert again.read_bytes() == saved.read_bytes()
@@ -145,7 +174,9 @@ def test_equal_models_make_equal_files(X: np.ndarray, model: CorticalFactorizati
 # ---------------------------------------------------------------------- writing
 
 
-def test_a_file_is_replaced_only_when_asked_for(model: CorticalFactorization, saved: Path, X: np.ndarray) -> None:
+def test_a_file_is_replaced_only_when_asked_for(
+    model: CorticalFactorization, saved: Path, X: np.ndarray
+) -> None:
     before = saved.read_bytes()
     with pytest.raises(FileExistsError, match=r"model\.zip exists; pass overwrite=True"):
         model.save(saved)
@@ -181,17 +212,26 @@ def test_a_write_that_fails_leaves_what_was_there(
         assert path.read_bytes() == before
 
 
-def test_large_arrays_are_compressed_where_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_compressed_where_it_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("_LARGE", 4000), ("_TRIED", 1000)):
         monkeypatch.setattr(archive, name, value)
     rng = np.random.default_rng(0)
-    arrays = {"noise": rng.random((40, 25)), "level": np.ones(1000), "small": rng.random(500), "flags": np.ones(()) > 0}
+    arrays = {
+        "noise": rng.random((40, 25)),
+        "level": np.ones(1000),
+        "small": rng.random(500),
+        "flags": np.ones(()) > 0,
+    }
     archive.write_zarr(tmp_path / "a.zip", {}, arrays)
     found = archive.read_zarr(tmp_path / "a.zip")[1]
     for name, values in arrays.items():
         np.testing.assert_array_equal(found[name], values)
     with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
-        plain = [one.filename for one in zipped.infolist() if one.compress_type == zipfile.ZIP_STORED]
+        plain = [
+            one.filename for one in zipped.infolist() if one.compress_type == zipfile.ZIP_STORED
+        ]
     assert plain == ["noise/c/0/0"]
 
 
@@ -232,7 +272,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
         load_model(tmp_path / "nothing.zip")
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04garbage", b"\x00" * 5000], ids=len)
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"PK\x03\x04garbage", b"\x00" * 5000], ids=len
+)
 def test_garbage(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "bad.zip"
     path.write_bytes(content)
@@ -275,7 +317,9 @@ def test_a_file_with_a_damaged_array(saved: Path) -> None:
     middle = entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2
     content[middle] ^= 0xFF
     saved.write_bytes(bytes(content))
-    with pytest.raises(ModelFileError, match=r"model\.zip: is damaged or truncated .*(checksum|cannot be unpacked)"):
+    with pytest.raises(
+        ModelFileError, match=r"model\.zip: is damaged or truncated .*(checksum|cannot be unpacked)"
+    ):
         load_model(saved)
 
 
@@ -295,7 +339,8 @@ def test_zarr_of_another_kind_or_version(saved: Path) -> None:
     with pytest.raises(ModelFileError, match="does not contain a model"):
         load_model(with_root(saved, format="icofactor cohort"))
     with pytest.raises(
-        ModelFileError, match=r"layout 99, from another version.*this version reads layout 3: fit again"
+        ModelFileError,
+        match=r"layout 99, from another version.*this version reads layout 3: fit again",
     ):
         load_model(with_root(saved, version=99))
 
@@ -304,10 +349,19 @@ def test_a_model_of_0_1_0(tmp_path: Path) -> None:
     """Its layout was another one, of compressed zarr arrays: refused in one sentence before any array is looked at."""
     path = tmp_path / "old.zip"
     attributes = {"format": "icofactor model", "version": 1, "parameters": {}, "numbers": {}}
-    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "zstd", "configuration": {"level": 0}}]
+    codecs = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "zstd", "configuration": {"level": 0}},
+    ]
     with zipfile.ZipFile(path, "w") as old:
-        old.writestr("zarr.json", json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
-        old.writestr("mean_/zarr.json", json.dumps({"zarr_format": 3, "node_type": "array", "codecs": codecs}))
+        old.writestr(
+            "zarr.json",
+            json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}),
+        )
+        old.writestr(
+            "mean_/zarr.json",
+            json.dumps({"zarr_format": 3, "node_type": "array", "codecs": codecs}),
+        )
         old.writestr("mean_/c/0", b"\x28\xb5\x2f\xfd")
     with pytest.raises(ModelFileError) as refusal:
         load_model(path)
@@ -317,7 +371,9 @@ def test_a_model_of_0_1_0(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("lost", ["components", "scale", "sites/deepest", "statistics/faces", "statistics/K/data"])
+@pytest.mark.parametrize(
+    "lost", ["components", "scale", "sites/deepest", "statistics/faces", "statistics/K/data"]
+)
 def test_a_model_that_lacks_a_part(lost: str, saved: Path) -> None:
     path = rewritten(saved, lambda name, content: None if name.startswith(f"{lost}/c") else content)
     with pytest.raises(ModelFileError, match=rf"changed\.zip: is damaged: {lost}/c/.* is missing"):
@@ -345,15 +401,25 @@ FORGERIES: dict[str, Any] = {
     "lacks sites/deepest": lambda content, arrays: arrays.pop("sites/deepest"),
     "statistics/K is not a sparse matrix": lambda content, arrays: arrays.pop("statistics/K/data"),
     "mean has shape": lambda content, arrays: arrays.update(mean=arrays["mean"][1:]),
-    "components contains int64": lambda content, arrays: arrays.update(components=arrays["components"].view(np.int64)),
-    "mean contains values that are not finite": lambda content, arrays: arrays.update(mean=arrays["mean"] * np.nan),
-    "solution contains values that are not finite": lambda c, a: a.update({"solution/C": a["solution/C"] * np.inf}),
+    "components contains int64": lambda content, arrays: arrays.update(
+        components=arrays["components"].view(np.int64)
+    ),
+    "mean contains values that are not finite": lambda content, arrays: arrays.update(
+        mean=arrays["mean"] * np.nan
+    ),
+    "solution contains values that are not finite": lambda c, a: a.update(
+        {"solution/C": a["solution/C"] * np.inf}
+    ),
     "error is 'nan'": lambda content, arrays: content.update(error=float("nan")),
     "explained is 'inf'": lambda content, arrays: content.update(explained=float("inf")),
     "contradict its maps": lambda content, arrays: content.update(explained=1e308),
     "variance that it explains contradict": lambda content, arrays: content.update(error=1e308),
-    "its error and the variance": lambda content, arrays: arrays.update(components=arrays["components"] * 1e300),
-    "contradict its maps and loadings": lambda content, arrays: arrays.update(loadings=arrays["loadings"] * 2),
+    "its error and the variance": lambda content, arrays: arrays.update(
+        components=arrays["components"] * 1e300
+    ),
+    "contradict its maps and loadings": lambda content, arrays: arrays.update(
+        loadings=arrays["loadings"] * 2
+    ),
     "n_iter is 'True'": lambda content, arrays: content.update(n_iter=True),
     "hemi is 'top'": lambda content, arrays: content.update(hemi="top"),
     "which this version does not know": lambda content, arrays: content.update(surprise=1),
@@ -381,17 +447,26 @@ def test_a_field_that_a_later_version_adds(saved: Path) -> None:
 
     later = make_dataclass(
         "Later",
-        [("spread", Annotated[np.ndarray | None, records.Numbers("k")], None), ("parcels", str, "none")],
+        [
+            ("spread", Annotated[np.ndarray | None, records.Numbers("k")], None),
+            ("parcels", str, "none"),
+        ],
         bases=(saving.ModelRecord,),
         frozen=True,
         eq=False,
         kw_only=True,
     )
     found = replace(saving.MODEL_FILE, cls=later).load(saved)
-    assert found.spread is None and found.parcels == "none" and found.n_iter == load_model(saved).n_iter_
+    assert (
+        found.spread is None
+        and found.parcels == "none"
+        and found.n_iter == load_model(saved).n_iter_
+    )
 
 
-def test_what_could_not_be_read_is_not_written(model: CorticalFactorization, tmp_path: Path) -> None:
+def test_what_could_not_be_read_is_not_written(
+    model: CorticalFactorization, tmp_path: Path
+) -> None:
     broken = copy.copy(model)
     broken.error_ = float("nan")
     with pytest.raises(ModelFileError, match=r"cannot be written.*error is 'nan'"):
@@ -435,7 +510,11 @@ def test_a_file_that_asks_for_pickles_runs_nothing(
         "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}],
     }
     with zipfile.ZipFile(saved) as zipped:
-        members = {n[: -len("/zarr.json")]: json.loads(zipped.read(n)) for n in zipped.namelist() if "/zarr.j" in n}
+        members = {
+            n[: -len("/zarr.json")]: json.loads(zipped.read(n))
+            for n in zipped.namelist()
+            if "/zarr.j" in n
+        }
     members["components"] = {**array, "attributes": {}}
 
     def change(name: str, content: bytes) -> bytes | None:

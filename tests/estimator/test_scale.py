@@ -20,7 +20,9 @@ SITES = Sites.named("fsaverage3")
 SCALES = (1e-30, 1e-3, 0.3, 1e30)
 FREE = tuple(name for name, method in METHODS.items() if method.scheme.scaled)
 """Methods whose loadings have a root mean square of 1; those of the paper's projective ones are in the data's units."""
-pytestmark = pytest.mark.filterwarnings("ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning"
+)
 
 
 @cache
@@ -29,12 +31,21 @@ def maps(n_subjects: int = 16, k: int = 3) -> np.ndarray:
     rng = np.random.default_rng(5)
     centres = rng.standard_normal((3, k))
     bumps = np.exp(6 * (SITES.coordinates @ centres / np.linalg.norm(centres, axis=0) - 1))
-    return rng.gamma(2, 1, (n_subjects, k)) @ bumps.T + 0.2 + 0.01 * rng.random((n_subjects, SITES.n))
+    return (
+        rng.gamma(2, 1, (n_subjects, k)) @ bumps.T + 0.2 + 0.01 * rng.random((n_subjects, SITES.n))
+    )
 
 
 def fit(X: Any, method: str, **changes: Any) -> CorticalFactorization:
-    settings: dict[str, Any] = {"n_starts": 2, "n_iter": 12, "level": 0, "refinement": Refinement(1, 5, 5)} | changes
-    return CorticalFactorization(3, method=method, mesh="fsaverage3", hemi="left", **settings).fit(X)
+    settings: dict[str, Any] = {
+        "n_starts": 2,
+        "n_iter": 12,
+        "level": 0,
+        "refinement": Refinement(1, 5, 5),
+    } | changes
+    return CorticalFactorization(3, method=method, mesh="fsaverage3", hemi="left", **settings).fit(
+        X
+    )
 
 
 @cache
@@ -42,7 +53,9 @@ def reference(method: str, **changes: Any) -> CorticalFactorization:
     return fit(maps(), method, **changes)
 
 
-def assert_same(found: CorticalFactorization, before: CorticalFactorization, c: float, tol: float = 1e-6) -> None:
+def assert_same(
+    found: CorticalFactorization, before: CorticalFactorization, c: float, tol: float = 1e-6
+) -> None:
     close = lambda one, other: np.abs(one - other).max() <= tol * np.abs(other).max()
     expected = before.inverse_transform(before.loadings_)
     assert close(found.inverse_transform(found.loadings_) / c, expected)
@@ -53,7 +66,9 @@ def assert_same(found: CorticalFactorization, before: CorticalFactorization, c: 
     assert found.explained_ == pytest.approx(before.explained_, abs=tol)
     assert found.error_ / of_X**2 == pytest.approx(before.error_, rel=10 * tol)
     assert found.solution_.errors / of_X**2 == pytest.approx(before.solution_.errors, rel=10 * tol)
-    assert found.starts_.objectives / of_X**2 == pytest.approx(before.starts_.objectives, rel=10 * tol)
+    assert found.starts_.objectives / of_X**2 == pytest.approx(
+        before.starts_.objectives, rel=10 * tol
+    )
 
 
 @pytest.mark.parametrize("c", slow_but(SCALES, 1e-30, 0.3))
@@ -107,7 +122,9 @@ def test_a_penalty_given_as_a_number_is_the_number(method: str) -> None:
     assert_same(found, before, 1e5)
 
 
-def fit_and_listen(X: np.ndarray, method: str, **changes: Any) -> tuple[CorticalFactorization | None, list[str]]:
+def fit_and_listen(
+    X: np.ndarray, method: str, **changes: Any
+) -> tuple[CorticalFactorization | None, list[str]]:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
@@ -126,7 +143,9 @@ def test_the_papers_rules_are_literal_and_warn(method: str, penalty: float | Non
     if found is None:  # its step is literal too, and far too long
         assert method == "DL"
         return
-    assert found.solution_.penalty == (penalty or pytest.approx(1 / np.linalg.norm(found.refined_.stats.L)))
+    assert found.solution_.penalty == (
+        penalty or pytest.approx(1 / np.linalg.norm(found.refined_.stats.L))
+    )
     assert found.explained_ < 0 and any("explain less than the mean map" in one for one in said)
 
 
@@ -138,7 +157,9 @@ def test_the_papers_rules_are_literal_and_warn(method: str, penalty: float | Non
     ],
 )
 def test_a_fit_that_explains_nothing_says_so(changes: dict[str, Any], remedy: str) -> None:
-    rough = maps() + np.random.default_rng(0).gamma(2, 3, SITES.n)  # the same for all: nothing that faces could hold
+    rough = maps() + np.random.default_rng(0).gamma(
+        2, 3, SITES.n
+    )  # the same for all: nothing that faces could hold
     found, said = fit_and_listen(rough, "CD-SPNNMF", **changes)
     assert found is not None and found.explained_ < 0
     named = [one for one in said if "explain less than the mean map" in one]
@@ -149,5 +170,7 @@ def test_a_fit_that_explains_nothing_says_so(changes: dict[str, Any], remedy: st
 @pytest.mark.parametrize("center", ["auto", "zscore"])
 def test_values_that_cannot_be_squared_are_refused(center: str, scale: float) -> None:
     """Without a warning of NumPy before."""
-    with pytest.raises(ValueError, match=r"X contains (values|no value) beyond .* to square; use other units"):
+    with pytest.raises(
+        ValueError, match=r"X contains (values|no value) beyond .* to square; use other units"
+    ):
         fit(scale * maps(), "parts", center=center)

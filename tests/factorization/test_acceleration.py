@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from helpers.problems import run_starts
-from icofactor.factorization.extrapolation import PLAIN_UPDATES, TAU_START, logarithmic, momentum, nesterov, next_tau
+from icofactor.factorization.extrapolation import (
+    PLAIN_UPDATES,
+    TAU_START,
+    logarithmic,
+    momentum,
+    nesterov,
+    next_tau,
+)
 from icofactor.factorization.statistics import Statistics
 from reference import naive
 
@@ -36,8 +43,12 @@ def test_extrapolation_halves_the_updates(scheme: str, rules: str, real_20: Stat
     for prefix in ("E-",) if scheme == "DL" else ("E-", "LE-"):
         errors = median_errors(real_20, prefix + scheme, rules)
         reached = np.flatnonzero(errors <= plain[-1])
-        assert len(reached) and reached[0] < N_ITER / 2, f"{prefix}{scheme} needed {reached[:1]} updates"
-        np.testing.assert_allclose(errors[: PLAIN_UPDATES + 1], plain[: PLAIN_UPDATES + 1], rtol=1e-12)
+        assert len(reached) and reached[0] < N_ITER / 2, (
+            f"{prefix}{scheme} needed {reached[:1]} updates"
+        )
+        np.testing.assert_allclose(
+            errors[: PLAIN_UPDATES + 1], plain[: PLAIN_UPDATES + 1], rtol=1e-12
+        )
         ended[prefix] = errors[-1]
     if "LE-" in ended:
         assert ended["LE-"] <= ended["E-"] * (1 + 1e-4)
@@ -51,14 +62,20 @@ def test_balance_makes_the_default_rules_faster_than_the_papers(real_20: Statist
 
 @pytest.mark.parametrize("scheme", ["PNNMF", "SPNNMF", "PPNMF"])
 def test_logarithms_lock_no_zeros(scheme: str, real_20: Statistics) -> None:
-    zeros = {p: (run_starts(real_20, p + scheme, N_D, 5, 500, "paper").state.B == 0).sum() for p in ("", "E-", "LE-")}
+    zeros = {
+        p: (run_starts(real_20, p + scheme, N_D, 5, 500, "paper").state.B == 0).sum()
+        for p in ("", "E-", "LE-")
+    }
     assert zeros["E-"] > 0
     assert zeros["LE-"] == zeros[""] == 0
 
 
 def test_logarithms_lock_fewer_zeros_on_320_faces(real_320: Statistics) -> None:
     """There are zeros that both share: the faces of the medial wall, where X is zero."""
-    count = {p: (run_starts(real_320, p + "PNNMF", N_D, 3, 300, "paper").state.B == 0).sum() for p in ("E-", "LE-")}
+    count = {
+        p: (run_starts(real_320, p + "PNNMF", N_D, 3, 300, "paper").state.B == 0).sum()
+        for p in ("E-", "LE-")
+    }
     wall = (real_320.L == 0).all(axis=0).sum() * N_D * 3
     assert count["LE-"] == wall
     assert count["E-"] > 2 * count["LE-"]
@@ -82,9 +99,15 @@ def test_extrapolations_follow_the_reference() -> None:
     y[0, 0], before[0, 0] = 1.0, 1e-12  # growth beyond 10 and under 0.1 is limited
     y[0, 1], before[0, 1] = 1e-12, 1.0
     for w in (0.2, 0.9):
-        np.testing.assert_allclose(logarithmic(y, before, w, False), naive.extrapolate("LE", y, before, w, True))
-        np.testing.assert_array_equal(nesterov(y, before, w, False), naive.extrapolate("E", y, before, w, True))
-        np.testing.assert_array_equal(nesterov(y, before, w, True), naive.extrapolate("E", y, before, w, False))
+        np.testing.assert_allclose(
+            logarithmic(y, before, w, False), naive.extrapolate("LE", y, before, w, True)
+        )
+        np.testing.assert_array_equal(
+            nesterov(y, before, w, False), naive.extrapolate("E", y, before, w, True)
+        )
+        np.testing.assert_array_equal(
+            nesterov(y, before, w, True), naive.extrapolate("E", y, before, w, False)
+        )
     far = logarithmic(y, before, 0.9, False)
     assert far[0, 0] == 10.0 and far[0, 1] == pytest.approx(1e-13)
     unknown = before == 0

@@ -50,7 +50,14 @@ def test_maps_have_no_borders_of_faces(
 ) -> None:
     X, sites, cortex = left_cortex
     model = ico.CorticalFactorization(
-        6, method=method, level=LEVEL, mask=cortex, n_starts=2, n_iter=60, refinement=None, random_state=0
+        6,
+        method=method,
+        level=LEVEL,
+        mask=cortex,
+        n_starts=2,
+        n_iter=60,
+        refinement=None,
+        random_state=0,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few updates do not converge

@@ -16,7 +16,9 @@ from icofactor.factorization.update import begin
 CD = ("CD-PNNMF", "CD-SPNNMF")
 
 
-def naive_sweep(name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.ndarray, lam: float, w: np.ndarray):
+def naive_sweep(
+    name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.ndarray, lam: float, w: np.ndarray
+):
     """Columns of B, then rows of C, each set to its exact minimiser on the full X with all else fixed (partition D)."""
     ridge, lasso = (lam, 0.0) if name == "CD-PNNMF" else (0.0, lam)
     B, C = B.copy(), C.copy()
@@ -24,7 +26,9 @@ def naive_sweep(name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.nd
         rest = X - D @ np.delete(B, j, 1) @ np.delete(C, j, 0)
         for k in range(len(B)):
             d = D[:, k]
-            B[k, j] = max(0.0, (d @ rest @ C[j] - lasso * w[k]) / (d @ d * (C[j] @ C[j]) + ridge * w[k]))
+            B[k, j] = max(
+                0.0, (d @ rest @ C[j] - lasso * w[k]) / (d @ d * (C[j] @ C[j]) + ridge * w[k])
+            )
     W = D @ B
     for j in range(len(C)):
         rest = X - np.delete(W, j, 1) @ np.delete(C, j, 0)
@@ -33,7 +37,9 @@ def naive_sweep(name: str, X: np.ndarray, D: np.ndarray, B: np.ndarray, C: np.nd
 
 
 @pytest.mark.parametrize("name", CD)
-def test_a_sweep_is_the_exact_minimiser_column_by_column(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_the_exact_minimiser_column_by_column(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nonnegative, "SWEEPS", 1)
     problem = small("partition", None, True)
     scheme = METHODS[name].scheme
@@ -63,7 +69,9 @@ def test_the_objective_never_rises_and_is_that_of_the_plain_scheme(name: str, ki
 @pytest.mark.parametrize("name", CD)
 def test_it_needs_far_fewer_updates_than_multiplicative_ones(name: str) -> None:
     stats = small().stats
-    plain = multistart(stats, name.removeprefix("CD-"), 3, n_starts=8, n_iter=600, random_state=0, engine="numpy")
+    plain = multistart(
+        stats, name.removeprefix("CD-"), 3, n_starts=8, n_iter=600, random_state=0, engine="numpy"
+    )
     found = multistart(stats, name, 3, n_starts=8, n_iter=30, random_state=0, engine="numpy")
     least, early = np.median(plain.final_objectives), np.median(plain.objectives[:, 30])
     assert np.median(found.final_objectives) - least < 1e-5 * least
@@ -73,7 +81,9 @@ def test_it_needs_far_fewer_updates_than_multiplicative_ones(name: str) -> None:
 @pytest.mark.parametrize("name", CD)
 def test_the_paper_does_not_have_it(name: str) -> None:
     assert name not in PAPER_METHODS
-    with pytest.raises(ValueError, match=f"method='{name}' is not a method of the paper; use rules='default'"):
+    with pytest.raises(
+        ValueError, match=f"method='{name}' is not a method of the paper; use rules='default'"
+    ):
         solve(small().stats, name, 3, rules="paper")
 
 

@@ -53,7 +53,9 @@ def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> 
     gram = (D.T @ D).toarray()
     np.testing.assert_array_equal(gram, np.diag(design.counts))
     for k, (level, index) in enumerate(design.faces):
-        np.testing.assert_array_equal(design.site_column == k, design.sites.face_at(int(level)) == index)
+        np.testing.assert_array_equal(
+            design.site_column == k, design.sites.face_at(int(level)) == index
+        )
     if before:  # columns nest: a parent's column is the sum of those that came from it
         parents = np.zeros((design.n_columns, before[-1].n_columns))
         parents[np.arange(design.n_columns), design.parent] = 1.0
@@ -64,7 +66,9 @@ def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> 
 @given(st.sampled_from(KINDS).flatmap(divided_designs))
 def test_division_equals_assembly_from_faces(made: tuple[Design, list[Design]]) -> None:
     design, _ = made
-    again = Design.from_faces(design.sites, design.faces, design.kind, design.level, design.sigma, design.tau)
+    again = Design.from_faces(
+        design.sites, design.faces, design.kind, design.level, design.sigma, design.tau
+    )
     np.testing.assert_array_equal(again.faces, design.faces)
     np.testing.assert_array_equal(again.site_column, design.site_column)
     np.testing.assert_allclose(again.matrix.toarray(), design.matrix.toarray(), rtol=1e-13, atol=0)
@@ -96,11 +100,15 @@ def test_order_after_a_division(kind: str) -> None:
     finer = design.divide([7, 3])
     stay = [k for k in range(20) if k not in (3, 7)]
     np.testing.assert_array_equal(finer.parent, stay + [7] * 4 + [3] * 4)
-    np.testing.assert_array_equal(finer.faces[18:], [[1, i] for i in (28, 29, 30, 31, 12, 13, 14, 15)])
+    np.testing.assert_array_equal(
+        finer.faces[18:], [[1, i] for i in (28, 29, 30, 31, 12, 13, 14, 15)]
+    )
     np.testing.assert_array_equal(finer.faces[:18], design.faces[stay])
     np.testing.assert_array_equal(np.unique(finer.site_depth), [0, 1])
     np.testing.assert_array_equal(finer.site_depth == 1, np.isin(design.site_column, [3, 7]))
-    assert design.n_columns == 20 and finer.n_columns == 26, "the design that was divided stays as it was"
+    assert design.n_columns == 20 and finer.n_columns == 26, (
+        "the design that was divided stays as it was"
+    )
 
 
 def test_starting_levels() -> None:
@@ -110,7 +118,9 @@ def test_starting_levels() -> None:
         assert design.n_columns == 20 * 4**level
         assert (design.site_depth == 0).all()
         np.testing.assert_array_equal(design.roots.matrix.toarray(), Design(sites).matrix.toarray())
-    assert Design(sites, level=1).divide([0]).site_depth.max() == 1, "depth counts from the starting level"
+    assert Design(sites, level=1).divide([0]).site_depth.max() == 1, (
+        "depth counts from the starting level"
+    )
 
 
 # ---------------------------------------------------------------- exponential and smooth
@@ -131,7 +141,9 @@ def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, ta
         across = np.linalg.norm(np.cross(sites.coordinates, centre), axis=1)
         theta = np.arctan2(across, sites.coordinates @ centre)
         scale = np.pi * sigma / 2.0**level  # σ halves per level
-        near = (theta <= scale * tau) & (sites.hemisphere == sites.face_hemisphere(int(level), int(index))[0])
+        near = (theta <= scale * tau) & (
+            sites.hemisphere == sites.face_hemisphere(int(level), int(index))[0]
+        )
         np.testing.assert_array_equal(D[:, k] > 0, near)
         # the arccosine of the formula knows θ to 2e-8 only where θ is near 0
         np.testing.assert_allclose(-scale * np.log(D[near, k]), theta[near], rtol=1e-11, atol=3e-8)
@@ -142,7 +154,9 @@ def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, ta
 def test_what_the_columns_cover() -> None:
     """A tenth of the sphere with the paper's σ; all faces with 0.0692, but the twelve corners only from 0.06922 on."""
     faces, vertices = Sites.icosphere(5, on="faces"), Sites.icosphere(5)
-    bare = lambda sites, sigma: (np.asarray(Design(sites, "exponential", sigma=sigma).matrix.sum(axis=1)) == 0).sum()
+    bare = lambda sites, sigma: (
+        np.asarray(Design(sites, "exponential", sigma=sigma).matrix.sum(axis=1)) == 0
+    ).sum()
     assert Design(faces, "exponential").sigma == 0.015
     assert 0.07 < 1 - bare(faces, 0.015) / faces.n < 0.12
     assert bare(faces, 0.0692) == 0 and bare(faces, 0.066) > 0
@@ -156,7 +170,10 @@ def test_faces_narrower_than_the_mesh_have_no_column() -> None:
     assert not design.divisible.any(), "none of their children would reach a site"
     with pytest.raises(ValueError, match=r"with children that reach some; .*; found \[0, 100\]"):
         design.divide([0, 100])
-    with pytest.raises(ValueError, match=r"no column of kind 'exponential' reaches any of the 10242 .*; found 0\.015"):
+    with pytest.raises(
+        ValueError,
+        match=r"no column of kind 'exponential' reaches any of the 10242 .*; found 0\.015",
+    ):
         Design(design.sites, "exponential", level=3)
     faces = Design(Sites.icosphere(4, on="faces"), "exponential", level=4)
     assert faces.n_columns == 20 * 4**4, "on faces never: the site is the centre"
@@ -168,7 +185,9 @@ def test_smooth_rows_sum_to_one_where_covered(sigma: float, hemi: str) -> None:
     sites = masked_sites(3, "faces", hemi)
     design = Design(sites, "smooth", sigma=sigma).divide([2, 9])
     sums = np.asarray(design.matrix.sum(axis=1)).ravel()
-    raw = np.asarray(Design.from_faces(sites, design.faces, "exponential", 0, sigma).matrix.sum(axis=1)).ravel()
+    raw = np.asarray(
+        Design.from_faces(sites, design.faces, "exponential", 0, sigma).matrix.sum(axis=1)
+    ).ravel()
     np.testing.assert_array_equal(sums > 0, raw > 0)
     np.testing.assert_allclose(sums[sums > 0], 1.0, rtol=1e-14)
     if sigma == 0.1:
@@ -188,7 +207,8 @@ def test_no_column_crosses_hemispheres(kind: str, on: str) -> None:
     design = design.divide([0, 20, 39])
     one = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
     np.testing.assert_array_equal(
-        Design(sites, kind, sigma=COVERING[kind]).matrix[: one.sites.n, :20].toarray(), one.matrix.toarray()
+        Design(sites, kind, sigma=COVERING[kind]).matrix[: one.sites.n, :20].toarray(),
+        one.matrix.toarray(),
     )
     D = design.matrix.tocsc()
     for k, (level, index) in enumerate(design.faces):
@@ -196,14 +216,20 @@ def test_no_column_crosses_hemispheres(kind: str, on: str) -> None:
         rows = D.indices[D.indptr[k] : D.indptr[k + 1]]
         assert (sites.hemisphere[rows] == half).all()
         assert (design.root[k] >= 20) == half
-    assert design.counts[design.root < 20].sum() == design.counts[design.root >= 20].sum() == sites.n // 2
+    assert (
+        design.counts[design.root < 20].sum()
+        == design.counts[design.root >= 20].sum()
+        == sites.n // 2
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_emptied_by_a_mask_are_dropped(kind: str) -> None:
     sites = Sites.icosphere(3, on="faces")
     gone = np.isin(sites.face_at(0), [4, 5]) | np.isin(sites.face_at(1), [1, 2])
-    sigma = {"partition": None, "exponential": 0.015, "smooth": 0.015}[kind]  # narrow: 4 and 5 reach no other face
+    sigma = {"partition": None, "exponential": 0.015, "smooth": 0.015}[
+        kind
+    ]  # narrow: 4 and 5 reach no other face
     design = Design(sites.subset(~gone), kind, sigma=sigma)
     np.testing.assert_array_equal(design.faces[:, 1], np.delete(np.arange(20), [4, 5]))
     finer = design.divide([0])
@@ -219,7 +245,9 @@ def test_a_face_with_one_site_is_not_divided() -> None:
     design = Design(sites.subset(keep))
     assert design.counts[6] == 1
     np.testing.assert_array_equal(design.divisible, np.arange(20) != 6)
-    with pytest.raises(ValueError, match=r"can be divided, .* with more than one site, .*; found \[6\]"):
+    with pytest.raises(
+        ValueError, match=r"can be divided, .* with more than one site, .*; found \[6\]"
+    ):
         design.divide([5, 6])
     fine = Design(sites, level=3)
     assert not fine.divisible.any()
@@ -233,7 +261,10 @@ def test_a_face_with_one_site_is_not_divided() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kind": "wavelet"}, "kind must be one of 'partition', 'exponential', 'smooth'; found 'wavelet'"),
+        (
+            {"kind": "wavelet"},
+            "kind must be one of 'partition', 'exponential', 'smooth'; found 'wavelet'",
+        ),
         ({"level": 4}, "level must be a whole number from 0 to 3, the mesh's own; found 4"),
         ({"level": -1}, "level must be a whole number from 0 to 3"),
         ({"level": 1.0}, "level must be a whole number from 0 to 3"),
@@ -256,7 +287,9 @@ def test_wrong_designs(arguments: dict[str, Any], message: str) -> None:
 def test_a_design_that_reaches_no_site() -> None:
     sites = Sites.icosphere(1)
     corners = sites.subset(np.arange(sites.n) < 12)  # as far from the faces' centres as can be
-    with pytest.raises(ArgumentError, match="no column of kind 'exponential' reaches any of the 12 sites") as refused:
+    with pytest.raises(
+        ArgumentError, match="no column of kind 'exponential' reaches any of the 12 sites"
+    ) as refused:
         Design(corners, "exponential")
     assert (refused.value.argument, refused.value.found) == ("sigma", 0.015)
 

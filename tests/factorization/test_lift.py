@@ -47,7 +47,9 @@ def cost(A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float) -> np.ndar
     return 0.5 * (z * (A @ z)).sum(0) - (rhs * z).sum(0) + lasso * abs(z).sum(0)
 
 
-def assert_optimal(A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool, bound: float) -> None:
+def assert_optimal(
+    A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool, bound: float
+) -> None:
     """The optimality conditions, relative to the right-hand sides."""
     pull = rhs - A @ z
     scale = bound * (abs(rhs).max(axis=0) + lasso)
@@ -64,7 +66,12 @@ def assert_optimal(A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(0, 30), st.sampled_from([1e-3, 1.0, 1e3]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 8),
+    st.integers(0, 30),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+)
 def test_minimise_equals_nnls(seed: int, n: int, extra: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
     G, Y = scale * rng.standard_normal((n + 2 + extra, n)), rng.standard_normal((n + 2 + extra, 20))
@@ -75,7 +82,11 @@ def test_minimise_equals_nnls(seed: int, n: int, extra: int, scale: float) -> No
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(0, 2**32 - 1), st.integers(1, 8), st.sampled_from([0.0, 0.1, 3.0, 1e4]), st.booleans(), st.booleans()
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.1, 3.0, 1e4]),
+    st.booleans(),
+    st.booleans(),
 )
 def test_minimise_meets_the_optimality_conditions(
     seed: int, n: int, lasso: float, signed: bool, positive_rows: bool
@@ -116,10 +127,16 @@ def test_sweeps_take_the_best_of_each_coordinate(signed: bool) -> None:
     for _ in range(3):
         for j in range(4):
             free = rhs[j] - sum(A[j, i] * wanted[i] for i in range(5) if i != j)
-            best = np.sign(free) * np.maximum(np.abs(free) - lasso, 0) if signed else np.maximum(free - lasso, 0)
+            best = (
+                np.sign(free) * np.maximum(np.abs(free) - lasso, 0)
+                if signed
+                else np.maximum(free - lasso, 0)
+            )
             wanted = np.vstack([wanted[:j], best / A[j, j], wanted[j + 1 :]])
     wanted[4] = 0
-    np.testing.assert_allclose(coordinate_descent(A, rhs, lasso, signed, z, sweeps=3), wanted, atol=1e-12)
+    np.testing.assert_allclose(
+        coordinate_descent(A, rhs, lasso, signed, z, sweeps=3), wanted, atol=1e-12
+    )
 
 
 def test_sweeps_never_raise_the_cost() -> None:
@@ -175,12 +192,19 @@ def test_the_lift_beats_the_coarse_basis_and_takes_a_start(scheme: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block_bytes", [1, 8 * 12 * 100])
-def test_blocks_do_not_matter_and_are_told(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_matter_and_are_told(
+    block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, C, weight = fitted("PNNMF")
     whole = lift(X, C, SCHEMES["PNNMF"], 0.5, weight)
-    start = scaled_to_least_error(basis_of(X, abs(np.random.default_rng(0).standard_normal((len(X), 4)))))
+    start = scaled_to_least_error(
+        basis_of(X, abs(np.random.default_rng(0).standard_normal((len(X), 4))))
+    )
     sq_norm, scheme, mean = float((X**2).sum()), SCHEMES["PPNMF"], X.mean(axis=1)
-    projective = lift_on_mean(X, start, mean, sq_norm, polish=2), lift_parts(X, start, scheme, polish=2)
+    projective = (
+        lift_on_mean(X, start, mean, sq_norm, polish=2),
+        lift_parts(X, start, scheme, polish=2),
+    )
     told: list[float] = []
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
     monkeypatch.setattr("icofactor.streaming.source._LEAST_BYTES", 1)
@@ -197,11 +221,16 @@ def test_errors_of_a_basis_equal_those_of_the_full_X(scheme: str) -> None:
     X, C, weight = fitted(scheme)
     sq_norm = float((X**2).sum())
     found = lift(X, C, SCHEMES[scheme], PENALTY[scheme], weight)
-    assert relative(found.WX, found.W.T @ X) < 1e-12 and relative(found.WW, found.W.T @ found.W) < 1e-12
+    assert (
+        relative(found.WX, found.W.T @ X) < 1e-12
+        and relative(found.WW, found.W.T @ found.W) < 1e-12
+    )
     assert found.error(C, sq_norm) == pytest.approx(((X - found.W @ C) ** 2).sum(), rel=1e-9)
     given_basis = basis_of(X, found.W)
     assert relative(given_basis.WX, found.WX) < 1e-12
-    assert given_basis.error(2 * C, sq_norm) == pytest.approx(((X - 2 * found.W @ C) ** 2).sum(), rel=1e-9)
+    assert given_basis.error(2 * C, sq_norm) == pytest.approx(
+        ((X - 2 * found.W @ C) ** 2).sum(), rel=1e-9
+    )
 
 
 @pytest.mark.slow
@@ -244,10 +273,15 @@ def test_a_lifted_projective_basis_knows_its_products(centred: bool) -> None:
     X, start, sq_norm = coarse_projective(centred)
     found = lifted(X, start, sq_norm, centred, 1)
     assert (found.W >= 0).all()
-    assert relative(found.WX, found.W.T @ X) < 1e-10 and relative(found.WW, found.W.T @ found.W) < 1e-10
+    assert (
+        relative(found.WX, found.W.T @ X) < 1e-10
+        and relative(found.WW, found.W.T @ found.W) < 1e-10
+    )
     assert found.projective_error(sq_norm) == pytest.approx(projective_error(X, found.W), rel=1e-9)
     best = scaled_to_least_error(start)
-    assert projective_error(X, best.W) <= min(projective_error(X, start.W), projective_error(X, 1.001 * best.W))
+    assert projective_error(X, best.W) <= min(
+        projective_error(X, start.W), projective_error(X, 1.001 * best.W)
+    )
 
 
 @pytest.mark.parametrize("centred", [True, False])
@@ -255,7 +289,9 @@ def test_a_lifted_projective_basis_knows_its_products(centred: bool) -> None:
 def test_the_projective_lift_never_raises_the_error(centred: bool, n_iter: int) -> None:
     X, start, sq_norm = coarse_projective(centred, n_iter)
     errors = [projective_error(X, start.W)]
-    errors += [projective_error(X, lifted(X, start, sq_norm, centred, polish).W) for polish in range(6)]
+    errors += [
+        projective_error(X, lifted(X, start, sq_norm, centred, polish).W) for polish in range(6)
+    ]
     assert (np.diff(errors) <= 1e-12 * sq_norm).all()
     assert errors[-1] < errors[0]
 
@@ -283,7 +319,9 @@ def test_signed_values_around_zero_are_lifted_without_harm() -> None:
 
 
 @pytest.mark.parametrize("scheme", CONVEX)
-def test_five_sweeps_are_enough_on_real_data(scheme: str, real_X: np.ndarray, real_320: Statistics) -> None:
+def test_five_sweeps_are_enough_on_real_data(
+    scheme: str, real_X: np.ndarray, real_320: Statistics
+) -> None:
     method = {"DL": "E-DL"}.get(scheme, f"LE-{scheme}")
     # an unfinished DL fit has nearly parallel loadings, from which five sweeps leave 1 % (100 updates) or 0.1 % (500)
     coarse = solve(real_320, method, 10, n_iter=2000 if scheme == "DL" else 100, random_state=0)
@@ -299,7 +337,9 @@ def test_five_sweeps_are_enough_on_real_data(scheme: str, real_X: np.ndarray, re
     assert costs[1] * (1 - 1e-12) <= costs[0] <= costs[1] * (1 + 1e-3)
 
 
-def test_the_lifted_error_is_near_the_best_there_is(real_X: np.ndarray, real_320: Statistics) -> None:
+def test_the_lifted_error_is_near_the_best_there_is(
+    real_X: np.ndarray, real_320: Statistics
+) -> None:
     """Error over between-subject variance; ten singular vectors of the full data reach 0.328."""
     coarse = solve(real_320, "LE-PNNMF", 10, n_iter=200, random_state=0)
     found: Basis = lift(real_X, coarse.C, SCHEMES["PNNMF"], coarse.penalty, 20 / len(real_X))
@@ -352,7 +392,9 @@ def test_nearly_parallel_loadings_are_lifted_to_the_end() -> None:
     rng = np.random.default_rng(0)
     C = rng.standard_normal((4, 80))
     C = np.vstack([C, C + 0.1 * rng.standard_normal((4, 80))])
-    X = np.maximum(rng.standard_normal((100, 8)), 0) @ C * 0.05 + 0.3 * rng.standard_normal((100, 80))
+    X = np.maximum(rng.standard_normal((100, 8)), 0) @ C * 0.05 + 0.3 * rng.standard_normal(
+        (100, 80)
+    )
     scheme, G = METHODS["parts"].scheme, 0.8 * np.eye(8)
     problem = scheme.site_problem(C, G, 0.0, 1.0)
     rhs, root = problem.linear @ X.T, np.linalg.cholesky(problem.gram)

@@ -18,7 +18,9 @@ def test_a_shuffled_and_rescaled_copy_is_put_back(k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     maps = rng.standard_normal((k, 50))
     order = rng.permutation(k)
-    match = ico.match_components(maps, maps[order] * rng.uniform(0.1, 10, (k, 1)) + rng.uniform(-5, 5, (k, 1)))
+    match = ico.match_components(
+        maps, maps[order] * rng.uniform(0.1, 10, (k, 1)) + rng.uniform(-5, 5, (k, 1))
+    )
     np.testing.assert_array_equal(match.a, np.arange(k))
     np.testing.assert_array_equal(order[match.b], np.arange(k))
     np.testing.assert_allclose(match.similarity, 1, rtol=1e-9)
@@ -63,8 +65,16 @@ def two_meshes() -> list[ico.CorticalFactorization]:
     near = np.concatenate(
         [half * 2562 + np.arange(642) for half in (0, 1)]
     )  # fsaverage3 is fsaverage4's first vertices
-    coarse = ico.Cohort(fine.X[:, near], fine.subjects, ico.Sites.named("fsaverage3", hemi="both"), hemisphere="both")
-    return [ico.CorticalFactorization(3, n_starts=2, level=1, tol=1e-3).fit(cohort) for cohort in (fine, coarse)]
+    coarse = ico.Cohort(
+        fine.X[:, near],
+        fine.subjects,
+        ico.Sites.named("fsaverage3", hemi="both"),
+        hemisphere="both",
+    )
+    return [
+        ico.CorticalFactorization(3, n_starts=2, level=1, tol=1e-3).fit(cohort)
+        for cohort in (fine, coarse)
+    ]
 
 
 def test_fits_on_different_meshes_of_fsaverage(two_meshes: list[ico.CorticalFactorization]) -> None:
@@ -112,7 +122,11 @@ def test_a_constant_map_matches_nothing() -> None:
     [
         (np.ones((2, 3)), np.ones((2, 4)), "b must be on the same sites as a; found 4 and 3"),
         (np.ones(3), np.ones((2, 3)), "a must be a fitted model or an array of components × sites"),
-        (np.ones((2, 3)), np.full((2, 3), np.nan), "b must be finite numbers; found NaN or infinite values"),
+        (
+            np.ones((2, 3)),
+            np.full((2, 3), np.nan),
+            "b must be finite numbers; found NaN or infinite values",
+        ),
     ],
 )
 def test_what_cannot_be_matched(a: np.ndarray, b: np.ndarray, says: str) -> None:

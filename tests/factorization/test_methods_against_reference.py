@@ -59,7 +59,9 @@ def run_reference(problem: Small, method: str, rules: str, start: Factors) -> na
     lam = penalty_of(problem, method, rules)
     if rules == "paper":
         return naive.run_paper(method, problem.X, problem.D, *start, N_ITER, lam)
-    return naive.run_default(method, problem.X, problem.D, *start, N_ITER, lam, problem.stats.weights)
+    return naive.run_default(
+        method, problem.X, problem.D, *start, N_ITER, lam, problem.stats.weights
+    )
 
 
 # ---------------------------------------------------------------- runs
@@ -138,7 +140,9 @@ def test_errors_and_objectives_equal_those_of_the_full_X(scheme: str, name: str)
         C = p.project(B)
     t, E, objective = evaluate(p, SCHEMES[scheme], B, C)
     lam, w = p.penalty, problem.stats.weights
-    assert float(E) == pytest.approx(naive.scheme_error(scheme, problem.X, problem.D, B, C), rel=1e-11)
+    assert float(E) == pytest.approx(
+        naive.scheme_error(scheme, problem.X, problem.D, B, C), rel=1e-11
+    )
     assert float(error(p, B, terms_of(p, B, C))) == float(E)
     expected = naive.objective(scheme, problem.X, problem.D, B, C, lam, w)
     assert float(objective) == pytest.approx(expected, rel=1e-11)
@@ -246,7 +250,12 @@ def test_paper_starts(kind: str) -> None:
             assert (B >= 0).all() and 0.3 < (B * np.linalg.norm(L)).mean() < 1.3
             assert relative(C, B.T @ L.T) < 1e-12
         elif scheme == "DL":
-            assert abs(B.mean()) < 0.5 and 0.6 < B.std() < 1.4 and abs(C.mean()) < 0.5 and 0.6 < C.std() < 1.4
+            assert (
+                abs(B.mean()) < 0.5
+                and 0.6 < B.std() < 1.4
+                and abs(C.mean()) < 0.5
+                and 0.6 < C.std() < 1.4
+            )
         else:
             assert (C == 0.25).all()
             for column in B.T:  # the mean of five different subjects' columns of Lᵀ
@@ -265,7 +274,9 @@ def test_default_starts_are_at_their_best_scale(method: str) -> None:
     at = lambda s: naive.scheme_error(method, problem.X, problem.D, s * B, C)
     assert at(1.0) < min(at(0.999), at(1.001))
     if method != "PPNMF":
-        np.testing.assert_allclose(naive.balance_scales(method, B, C, problem.stats.weights), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(
+            naive.balance_scales(method, B, C, problem.stats.weights), 1.0, rtol=1e-12
+        )
 
 
 # ---------------------------------------------------------------- refusals
@@ -328,7 +339,11 @@ def test_wrong_arguments_of_multistart(arguments: dict[str, Any], message: str) 
 @pytest.mark.parametrize("call", [solve, multistart])
 def test_data_that_cannot_be_factorized(call: Any) -> None:
     stats = small().stats
-    for wrong in (with_L(stats, c3=np.nan), with_L(stats, c3=np.inf), replace(stats, sq_norm=np.nan)):
+    for wrong in (
+        with_L(stats, c3=np.nan),
+        with_L(stats, c3=np.inf),
+        replace(stats, sq_norm=np.nan),
+    ):
         with pytest.raises(ValueError, match="X contains NaN or infinite values"):
             call(wrong, "DL", 3, n_iter=1)
     zero = Statistics.from_data(np.zeros_like(small().X), small().design)
@@ -336,7 +351,10 @@ def test_data_that_cannot_be_factorized(call: Any) -> None:
         with pytest.raises(ValueError, match="X is zero everywhere"):
             call(zero, method, 3, n_iter=1)
     negative = with_L(stats, c3=-1.0)
-    with pytest.raises(ValueError, match="negative values, but LE-PNNMF needs values ≥ 0; use 'DL', 'E-DL' or 'parts'"):
+    with pytest.raises(
+        ValueError,
+        match="negative values, but LE-PNNMF needs values ≥ 0; use 'DL', 'E-DL' or 'parts'",
+    ):
         call(negative, "LE-PNNMF", 3, n_iter=1)
 
 
@@ -351,18 +369,50 @@ def test_dictionary_learning_takes_negative_data() -> None:
 @pytest.mark.parametrize(
     ("method", "change", "message"),
     [
-        ("PNNMF", lambda B, C: (B[:-1], C), r"start.B must be of shape \(20, n_components\); found \(19, 3\)"),
+        (
+            "PNNMF",
+            lambda B, C: (B[:-1], C),
+            r"start.B must be of shape \(20, n_components\); found \(19, 3\)",
+        ),
         ("PNNMF", lambda B, C: (B[None], C), r"start.B must be of shape .*; found \(1, 20, 3\)"),
-        ("PNNMF", lambda B, C: (B, C[:, 1:]), r"start.C must be of shape \(3, 12\); found \(3, 11\)"),
+        (
+            "PNNMF",
+            lambda B, C: (B, C[:, 1:]),
+            r"start.C must be of shape \(3, 12\); found \(3, 11\)",
+        ),
         ("PNNMF", lambda B, C: (B, C[1:]), r"start.C must be of shape \(3, 12\); found \(2, 12\)"),
         ("PNNMF", lambda B, C: (B, None), "start.C must be given too for PNNMF; found None"),
-        ("PNNMF", lambda B, C: (B, C, C), r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found"),
-        ("PNNMF", lambda B, C: "first", r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found 'first'"),
+        (
+            "PNNMF",
+            lambda B, C: (B, C, C),
+            r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found",
+        ),
+        (
+            "PNNMF",
+            lambda B, C: "first",
+            r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found 'first'",
+        ),
         ("PNNMF", lambda B, C: (-B, C), "start.B must be ≥ 0 for PNNMF; found negative values"),
-        ("LE-SPNNMF", lambda B, C: (B, -C), "start.C must be ≥ 0 for LE-SPNNMF; found negative values"),
-        ("E-PPNMF", lambda B, C: (-B, None), "start.B must be ≥ 0 for E-PPNMF; found negative values"),
-        ("DL", lambda B, C: (B * np.nan, C), "start.B must be finite; found NaN or infinite values"),
-        ("DL", lambda B, C: (B, C * np.inf), "start.C must be finite; found NaN or infinite values"),
+        (
+            "LE-SPNNMF",
+            lambda B, C: (B, -C),
+            "start.C must be ≥ 0 for LE-SPNNMF; found negative values",
+        ),
+        (
+            "E-PPNMF",
+            lambda B, C: (-B, None),
+            "start.B must be ≥ 0 for E-PPNMF; found negative values",
+        ),
+        (
+            "DL",
+            lambda B, C: (B * np.nan, C),
+            "start.B must be finite; found NaN or infinite values",
+        ),
+        (
+            "DL",
+            lambda B, C: (B, C * np.inf),
+            "start.C must be finite; found NaN or infinite values",
+        ),
     ],
 )
 def test_wrong_starts(method: str, change: Any, message: str) -> None:
@@ -387,7 +437,12 @@ def test_a_solution_can_be_the_start_of_another() -> None:
     whole = solve(stats, "PNNMF", 3, n_iter=10, random_state=0)
     np.testing.assert_array_equal(second.B, whole.B)
     assert second.objective[0] == pytest.approx(first.objective[-1], rel=1e-11)
-    assert (first.n_components, first.method, first.rules, first.converged) == (3, "PNNMF", "default", False)
+    assert (first.n_components, first.method, first.rules, first.converged) == (
+        3,
+        "PNNMF",
+        "default",
+        False,
+    )
 
 
 def test_no_updates_leave_the_start() -> None:

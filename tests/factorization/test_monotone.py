@@ -68,13 +68,17 @@ def test_objective_never_rises_on_noise(method: str, scale: float) -> None:
 @pytest.fixture(scope="module")
 def real_scaled(real_X: np.ndarray, left_faces: Sites) -> dict[float, Statistics]:
     """Statistics on the 20 root faces, of the real data at each scale."""
-    of = lambda scale: Pyramid.from_data(scale * real_X, left_faces, level=0).statistics(Design(left_faces))
+    of = lambda scale: Pyramid.from_data(scale * real_X, left_faces, level=0).statistics(
+        Design(left_faces)
+    )
     return {scale: of(scale) for scale in SCALES}
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("method", ALL_METHODS)
-def test_objective_never_rises_on_real_data(method: str, scale: float, real_scaled: dict[float, Statistics]) -> None:
+def test_objective_never_rises_on_real_data(
+    method: str, scale: float, real_scaled: dict[float, Statistics]
+) -> None:
     stats = real_scaled[scale]
     found = multistart(stats, method, 10, n_starts=5, n_iter=updates(method, scale), random_state=0)
     assert_never_rises(found.objectives, stats.sq_norm)
@@ -100,7 +104,13 @@ def assert_divisions_change_nothing(
 ) -> None:
     """The same refinement step by step: right after each division E and the objective are those before it."""
     for _ in range(schedule.steps):
-        divided = refine(source, design, stats, first, Refinement(1, schedule.faces, 0, schedule.indicator, "copy"))
+        divided = refine(
+            source,
+            design,
+            stats,
+            first,
+            Refinement(1, schedule.faces, 0, schedule.indicator, "copy"),
+        )
         assert divided.design.n_columns > design.n_columns
         again = solve(
             divided.stats,
@@ -131,7 +141,9 @@ def test_objective_never_rises_through_divisions(method: str, scale: float) -> N
     assert refined.solution.error < first.error
     three, two = (3, 2) if scale == 1 else (1, 1)
     assert_divisions_change_nothing(pyramid, design, stats, first, Refinement(three, 5, 15))
-    assert_divisions_change_nothing(Data(X, sites), design, stats, first, Refinement(two, 3, 15, "projected"))
+    assert_divisions_change_nothing(
+        Data(X, sites), design, stats, first, Refinement(two, 3, 15, "projected")
+    )
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)
@@ -151,7 +163,9 @@ def test_objective_never_rises_through_divisions_of_real_data(
 
 @pytest.mark.parametrize("call", [solve, multistart])
 @pytest.mark.parametrize("method", ALL_METHODS)
-def test_a_penalty_that_dwarfs_the_data_is_warned_of(method: str, call: Callable[..., Solution]) -> None:
+def test_a_penalty_that_dwarfs_the_data_is_warned_of(
+    method: str, call: Callable[..., Solution]
+) -> None:
     """The literal penalties of paper rules are too large for X·10⁻³; default ones follow X. PPNMF has none."""
     tiny, usual, scheme = scaled(small(), 1e-3), small().stats, METHODS[method].scheme
     more = {} if call is solve else {"n_starts": 1}
@@ -183,13 +197,19 @@ def test_deviations_raise_no_false_alarm(n_subjects: int) -> None:
 
 
 @pytest.mark.parametrize("call", [solve, multistart])
-def test_a_number_that_was_the_penalty_of_larger_data_is_warned_of(call: Callable[..., Solution]) -> None:
+def test_a_number_that_was_the_penalty_of_larger_data_is_warned_of(
+    call: Callable[..., Solution],
+) -> None:
     """Not so large that the strongest component suffers, but the others do."""
     problem = small()
     penalty = solve(problem.stats, "SPNNMF", 3, n_iter=1, random_state=0).penalty
     more = {"n_iter": 1, "random_state": 0} | ({} if call is solve else {"n_starts": 1})
-    call(scaled(problem, 0.3), "SPNNMF", 3, penalty=penalty, **more)  # warnings are errors: there is none
-    with pytest.warns(UserWarning, match=r"is 32 times the usual one .* penalty='paper', which is relative"):
+    call(
+        scaled(problem, 0.3), "SPNNMF", 3, penalty=penalty, **more
+    )  # warnings are errors: there is none
+    with pytest.warns(
+        UserWarning, match=r"is 32 times the usual one .* penalty='paper', which is relative"
+    ):
         call(scaled(problem, 0.1), "SPNNMF", 3, penalty=penalty, **more)
 
 

@@ -28,7 +28,9 @@ def assert_same_paths(found: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "rules"), METHODS_AND_RULES)
-def test_a_start_depends_on_its_number_only(method: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_depends_on_its_number_only(
+    method: str, rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stats = small("exponential").stats
     run = lambda n: multistart(stats, method, 3, n_starts=n, n_iter=40, rules=rules, random_state=5)
     whole = run(7)
@@ -78,7 +80,9 @@ def test_every_kind_of_seed() -> None:
     assert (start(None) != start(None)).any()
     seeds = seeds_of(3)
     assert stream(seeds, 4).random() == stream(seeds, 4).random() != stream(seeds, 5).random()
-    assert seeds.n_children_spawned == 0, "streams are named, not spawned: asking does not change the next answer"
+    assert seeds.n_children_spawned == 0, (
+        "streams are named, not spawned: asking does not change the next answer"
+    )
 
 
 # ---------------------------------------------------------------- the best
@@ -102,7 +106,9 @@ def test_a_start_that_diverges_does_not_win(monkeypatch: pytest.MonkeyPatch) -> 
 
     usual = DictionaryLearning.draw
 
-    def draw(self: DictionaryLearning, rng: np.random.Generator, *rest: object) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self: DictionaryLearning, rng: np.random.Generator, *rest: object
+    ) -> tuple[np.ndarray, np.ndarray]:
         B, C = usual(self, rng, *rest)  # type: ignore[arg-type]
         return (1e6 * B, 1e6 * C) if abs(B[0, 0]) > 0.5 else (B, C)
 
@@ -135,22 +141,32 @@ def test_no_updates() -> None:
 # not E-PPNMF and LE-PPNMF: from this seed halving ends 1.2e-3 and 1.3e-3 above the best of all starts, LE-PPNMF above
 # their median too. The first half is dropped after 62 updates, perhaps while they are still on their plateau
 @pytest.mark.parametrize("method", ["E-DL", "PNNMF", "LE-PNNMF", "LE-SPNNMF", "PPNMF"])
-def test_halving_finds_as_good_a_minimum_with_fewer_updates(method: str, real_20: Statistics) -> None:
+def test_halving_finds_as_good_a_minimum_with_fewer_updates(
+    method: str, real_20: Statistics
+) -> None:
     full = multistart(real_20, method, 10, n_starts=16, n_iter=1000, random_state=0)
     halved = multistart(real_20, method, 10, n_starts=16, n_iter=1000, random_state=0, halving=True)
-    np.testing.assert_array_equal(np.sort(halved.start_n_iter), [62] * 8 + [125] * 4 + [250] * 2 + [500, 1000])
+    np.testing.assert_array_equal(
+        np.sort(halved.start_n_iter), [62] * 8 + [125] * 4 + [250] * 2 + [500, 1000]
+    )
     assert halved.start_n_iter.sum() < full.start_n_iter.sum() / 4
     assert halved.n_iter == 1000
     assert halved.final_objectives.min() <= full.final_objectives.min() * (1 + 1e-3)
-    for start, made in enumerate(halved.start_n_iter):  # those dropped are as they would have been, until then
+    for start, made in enumerate(
+        halved.start_n_iter
+    ):  # those dropped are as they would have been, until then
         made = min(made, 125)  # later on rounding decides restarts
-        np.testing.assert_allclose(halved.objectives[start, : made + 1], full.objectives[start, : made + 1], rtol=1e-7)
+        np.testing.assert_allclose(
+            halved.objectives[start, : made + 1], full.objectives[start, : made + 1], rtol=1e-7
+        )
     for start, made in enumerate(halved.start_n_iter):
         assert (halved.objectives[start, made:] == halved.objectives[start, made]).all()
 
 
 def test_halving_keeps_the_better_half() -> None:
-    found = multistart(small().stats, "PNNMF", 3, n_starts=8, n_iter=32, random_state=0, halving=True)
+    found = multistart(
+        small().stats, "PNNMF", 3, n_starts=8, n_iter=32, random_state=0, halving=True
+    )
     dropped = found.start_n_iter == 2
     assert dropped.sum() == 4
     assert found.objectives[~dropped, 2].max() <= found.objectives[dropped, 2].min()
@@ -172,7 +188,9 @@ def is_settled(path: np.ndarray, t: int, tol: float, plateau: bool) -> bool:
 def test_tol_stops_early_where_it_says(method: str) -> None:
     stats, tol = small().stats, 1e-3
     found = solve(stats, method, 3, n_iter=2000, random_state=0, tol=tol)
-    full = solve(stats, method, 3, n_iter=found.n_iter, random_state=0)  # it could not have ended later
+    full = solve(
+        stats, method, 3, n_iter=found.n_iter, random_state=0
+    )  # it could not have ended later
     assert found.converged and not full.converged
     plateau = METHODS[method].scheme.plateau
     first = METHODS[method].scheme.first_look
@@ -221,7 +239,9 @@ def test_tol_ends_each_run_by_itself(method: str) -> None:
     k, tol = {"CD-PNNMF": (5, 1e-8), "CD-SPNNMF": (3, 1e-9)}.get(method, (3, 1e-5))
     run = {"n_iter": 2500, "tol": tol, "random_state": 0}
     many = multistart(stats, method, k, n_starts=5, **run)  # type: ignore[arg-type]
-    assert len(np.unique(many.start_n_iter)) > 1, "they end at different updates, or nothing is tested"
+    assert len(np.unique(many.start_n_iter)) > 1, (
+        "they end at different updates, or nothing is tested"
+    )
     assert many.objectives.shape == (5, 2501)
     alone = solve(stats, method, k, **run)  # type: ignore[arg-type]
     assert alone.n_iter == many.start_n_iter[0]

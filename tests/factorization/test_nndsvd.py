@@ -24,12 +24,16 @@ def stats(X: np.ndarray) -> ico.Statistics:
     return ico.Statistics.from_data(X, ico.Design(SITES, level=2))
 
 
-def test_it_is_scikit_learns_where_every_site_is_a_face(X: np.ndarray, stats: ico.Statistics) -> None:
+def test_it_is_scikit_learns_where_every_site_is_a_face(
+    X: np.ndarray, stats: ico.Statistics
+) -> None:
     assert (stats.counts == 1).all()
     B, C = nndsvd(stats.L, stats.K.diagonal(), 5)
     H, W = _initialize_nmf(X.T, 5, init="nndsvd", random_state=0)
     order = ico.Design(SITES, level=2).matrix  # sites × faces
-    np.testing.assert_allclose(order @ B, W.T, atol=2e-6)  # scikit-learn sets values under 1e-6 to zero
+    np.testing.assert_allclose(
+        order @ B, W.T, atol=2e-6
+    )  # scikit-learn sets values under 1e-6 to zero
     np.testing.assert_allclose(C, H.T, atol=2e-6)
 
 
@@ -63,7 +67,9 @@ def test_deviations_have_one_too(X: np.ndarray) -> None:
 
 
 def test_what_is_wrong_is_refused(stats: ico.Statistics) -> None:
-    with pytest.raises(ArgumentError, match=r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found 'svd'"):
+    with pytest.raises(
+        ArgumentError, match=r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found 'svd'"
+    ):
         ico.solve(stats, "PNNMF", 3, start="svd")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="start"):
         ico.solve(stats, "PNNMF", 3, start="ab")  # type: ignore[arg-type]

@@ -27,7 +27,9 @@ def deviations(seed: int = 0, n_subjects: int = 12, n_parts: int = 4) -> np.ndar
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((n_parts, 3))
     region = (SITES.coordinates @ centres.T).argmax(axis=1)
-    X = rng.standard_normal((n_parts, n_subjects))[region] + 0.3 * rng.standard_normal((SITES.n, n_subjects))
+    X = rng.standard_normal((n_parts, n_subjects))[region] + 0.3 * rng.standard_normal(
+        (SITES.n, n_subjects)
+    )
     return X - X.mean(axis=1, keepdims=True)
 
 
@@ -47,7 +49,10 @@ def naive_hard_parts(profiles: np.ndarray, first: list[int], sweeps: int) -> np.
             break
         own = new
         for j in range(len(centres)):
-            total = sum((fits[k][j] * profiles[k] for k in range(len(profiles)) if own[k] == j), 0.0 * profiles[0])
+            total = sum(
+                (fits[k][j] * profiles[k] for k in range(len(profiles)) if own[k] == j),
+                0.0 * profiles[0],
+            )
             centres[j] = total / np.linalg.norm(total)
     return np.array(own)
 
@@ -64,7 +69,10 @@ def naive_seeds(profiles: np.ndarray, draws: np.ndarray) -> list[int]:
             total += left[k]
         picked.append(k)
         c = profiles[k] / np.linalg.norm(profiles[k])
-        left = [min(old, float(y @ y) - max(0.0, float(c @ y)) ** 2) for old, y in zip(left, profiles, strict=True)]
+        left = [
+            min(old, float(y @ y) - max(0.0, float(c @ y)) ** 2)
+            for old, y in zip(left, profiles, strict=True)
+        ]
     return picked
 
 
@@ -95,7 +103,9 @@ def test_an_empty_part_begins_again() -> None:
 
 
 def test_softened_parts_overlap_a_little() -> None:
-    fit, own = hard_parts(np.random.default_rng(0).standard_normal((30, 6)), np.random.default_rng(1).random((2, 3)))
+    fit, own = hard_parts(
+        np.random.default_rng(0).standard_normal((30, 6)), np.random.default_rng(1).random((2, 3))
+    )
     maps = soften(fit, own)
     np.testing.assert_allclose(np.linalg.norm(maps, axis=1), 1.0)
     for start in range(2):
@@ -111,7 +121,9 @@ def test_softened_parts_overlap_a_little() -> None:
 @pytest.mark.parametrize("shift", [0.0, 10.0])
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), spread=st.floats(0.01, 100.0))
-def test_a_step_never_raises_the_objective(kind: str, shift: float, seed: int, spread: float) -> None:
+def test_a_step_never_raises_the_objective(
+    kind: str, shift: float, seed: int, spread: float
+) -> None:
     rng = np.random.default_rng(seed)
     X = deviations(seed) + shift
     design = ico.Design(SITES, kind, level=1, sigma=0.1 if kind == "smooth" else None)
@@ -170,13 +182,17 @@ def test_parts_hardly_overlap_and_project() -> None:
 
 
 @pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
-def test_more_people_than_faces_are_left_out_exactly(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_people_than_faces_are_left_out_exactly(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The root of M that replaces L has negative entries, where rules that multiply must not see any."""
     monkeypatch.setattr(base, "PEOPLE", 16)
     X = deviations(n_subjects=50) + (0 if method == "parts" else 5)
     stats, scheme = ico.Statistics.from_data(X, ico.Design(SITES, level=0)), METHODS[method].scheme
     whole = Problem.of(stats, scheme)
-    assert scheme.compactable(whole) and (whole.compact().L < 0).any() and len(whole.compact().L) == 20
+    assert (
+        scheme.compactable(whole) and (whole.compact().L < 0).any() and len(whole.compact().L) == 20
+    )
     found = ico.multistart(stats, method, 3, n_starts=1, n_iter=200, engine="numpy", random_state=0)
     B, C = scheme.draw(stream(seeds_of(0), 0), whole.L, whole.row_sums, 3, False)
     state = begin(whole, scheme, *scheme.settle(whole, B[None], C[None]))
@@ -244,7 +260,9 @@ def test_the_truth_is_found_from_every_seed(variability: float) -> None:
 def test_the_best_of_hard_starts_are_drawn_like_all_of_them() -> None:
     """In float32: the partitions that explain most, in their order."""
     method = METHODS["parts"]
-    p = Problem.of(ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme)
+    p = Problem.of(
+        ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme
+    )
     every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), n_best=n)[0] for n in (None, 4))
     profiles = (p.L / np.sqrt(p.row_sums)).T
     draws = np.stack([stream(seeds_of(0), i).random(3) for i in range(12)])

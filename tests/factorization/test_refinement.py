@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from helpers.problems import ALL_METHODS, COVERING, KINDS, Small, masked_sites, positive_data, relative, small
+from helpers.problems import (
+    ALL_METHODS,
+    COVERING,
+    KINDS,
+    Small,
+    masked_sites,
+    positive_data,
+    relative,
+    small,
+)
 from icofactor.errors import ArgumentError
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refined, Refinement, local_error, refine
@@ -45,11 +54,21 @@ def test_local_errors_equal_the_reference(method: str, kind: str, divided: bool)
     projected = local_error("projected", problem.stats, design, B, C, data)
     assert relative(projected, naive.local_error_projected(X, D, B, C)) < 1e-9
     residual = local_error("residual", problem.stats, design, B, C, data)
-    assert relative(residual, naive.local_residual(X, design.site_column, B, C, D, design.n_columns)) < 1e-9
-    assert residual.sum() == pytest.approx(found.error, rel=1e-9), "every site is in one face: they sum to E"
+    assert (
+        relative(residual, naive.local_residual(X, design.site_column, B, C, D, design.n_columns))
+        < 1e-9
+    )
+    assert residual.sum() == pytest.approx(found.error, rel=1e-9), (
+        "every site is in one face: they sum to E"
+    )
     if kind == "partition":
         pyramid = Pyramid.from_data(X, design.sites)
-        assert relative(local_error("residual", pyramid.statistics(design), design, B, C, pyramid), residual) < 1e-9
+        assert (
+            relative(
+                local_error("residual", pyramid.statistics(design), design, B, C, pyramid), residual
+            )
+            < 1e-9
+        )
 
 
 def test_residuals_are_never_negative() -> None:
@@ -67,7 +86,14 @@ def test_residuals_are_never_negative() -> None:
 def test_the_worst_faces_are_divided(indicator: str, kind: str) -> None:
     problem = small(kind)
     first = begun(problem)
-    e = local_error(indicator, problem.stats, problem.design, first.B, first.C, Data(problem.X, problem.design.sites))
+    e = local_error(
+        indicator,
+        problem.stats,
+        problem.design,
+        first.B,
+        first.C,
+        Data(problem.X, problem.design.sites),
+    )
     worst = np.argsort(-e)[:4]
     found = refined_from(problem, first, Refinement(1, 4, 0, indicator))
     np.testing.assert_array_equal(found.design.faces, problem.design.divide(worst).faces)
@@ -110,7 +136,10 @@ class ReferenceWalk:
         finer = design.divide(np.argsort(-e)[:n_faces])
         new = finer.faces[:, 0] != design.faces[finer.parent, 0]
         self.B = self.B[finer.parent] / np.where(new, 4.0, 1.0)[:, None]
-        self.D, self.y_before = finer.matrix.toarray(), None  # the next update is plain; momentum goes on
+        self.D, self.y_before = (
+            finer.matrix.toarray(),
+            None,
+        )  # the next update is plain; momentum goes on
         if naive.split(self.method)[1] == "PPNMF":
             self.C = self.B.T @ self.D.T @ self.X
         return finer
@@ -134,7 +163,9 @@ def test_paper_refinement_equals_the_reference(method: str, kind: str) -> None:
     assert relative(found.solution.B, walk.B) < 1e-8 and relative(found.solution.C, walk.C) < 1e-8
     assert found.solution.tau == pytest.approx(walk.tau, rel=1e-12)
     assert found.divisions == (16, 21, 26)
-    assert found.solution.penalty == pytest.approx(naive.penalty(method, problem.X, walk.D, "paper"), rel=1e-12)
+    assert found.solution.penalty == pytest.approx(
+        naive.penalty(method, problem.X, walk.D, "paper"), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +179,9 @@ def test_what_a_refinement_leaves(kind: str) -> None:
     assert found.solution.n_iter == 30 + 3 * 7 == len(found.solution.objective) - 1
     np.testing.assert_array_equal(found.solution.objective[:31], first.objective)
     assert (found.solution.method, found.solution.rules) == (first.method, first.rules)
-    at_end = solve(found.stats, first.method, start=found.solution, n_iter=0, penalty=found.solution.penalty)
+    at_end = solve(
+        found.stats, first.method, start=found.solution, n_iter=0, penalty=found.solution.penalty
+    )
     assert at_end.error == pytest.approx(found.solution.error, rel=1e-9)
     nothing = refined_from(problem, first, Refinement(0, 2, 7))
     np.testing.assert_array_equal(nothing.solution.B, first.B)
@@ -161,7 +194,13 @@ def test_both_sources_give_the_same_refinement(method: str) -> None:
     first = begun(problem, method)
     schedule = Refinement(3, 3, 5)
     one = refined_from(problem, first, schedule)
-    other = refine(Pyramid.from_data(problem.X, problem.design.sites), problem.design, problem.stats, first, schedule)
+    other = refine(
+        Pyramid.from_data(problem.X, problem.design.sites),
+        problem.design,
+        problem.stats,
+        first,
+        schedule,
+    )
     np.testing.assert_array_equal(one.design.faces, other.design.faces)
     np.testing.assert_allclose(one.solution.objective, other.solution.objective, rtol=1e-9)
 
@@ -173,7 +212,10 @@ def test_default_rules_keep_the_penalty_they_were_given(penalty: float) -> None:
     assert refined_from(problem, first, Refinement(2, 2, 3)).solution.penalty == penalty
     assert refined_from(problem, first, Refinement(2, 2, 3), penalty=0.7).solution.penalty == 0.7
     literal = begun(problem, penalty=penalty, rules="paper")
-    assert refined_from(problem, literal, Refinement(2, 2, 3), penalty=penalty).solution.penalty == penalty
+    assert (
+        refined_from(problem, literal, Refinement(2, 2, 3), penalty=penalty).solution.penalty
+        == penalty
+    )
 
 
 def test_the_papers_schedule() -> None:
@@ -196,7 +238,9 @@ def test_copied_rows_leave_the_fit_of_a_partition_as_it_is(method: str) -> None:
     first = begun(problem, method)
     for faces in (1, 5, 20):
         assert abs(jump(problem, first, faces, "copy")) <= 1e-10
-    assert jump(problem, first, 5, "quarter") > 0.1, "the paper's quarter is meant for overlapping columns"
+    assert jump(problem, first, 5, "quarter") > 0.1, (
+        "the paper's quarter is meant for overlapping columns"
+    )
 
 
 def jump(problem: Small, first: Solution, faces: int, carry: str) -> float:
@@ -223,18 +267,27 @@ def measure_overlap(X: np.ndarray, sites: Sites, sigma: float, n_components: int
     data = Data(X, sites)
     problem = Small(X, design, data.statistics(design))
     first = solve(problem.stats, "LE-PNNMF", n_components, n_iter=300, random_state=0)
-    e, r = (local_error(i, problem.stats, design, first.B, first.C, data) for i in ("projected", "residual"))
+    e, r = (
+        local_error(i, problem.stats, design, first.B, first.C, data)
+        for i in ("projected", "residual")
+    )
     rank = float(spearmanr(e, r).statistic)
     return Overlap(jump(problem, first, 5, "quarter"), jump(problem, first, 5, "copy"), rank)
 
 
-def test_the_papers_approximations_worsen_with_overlap(real_X: np.ndarray, left_faces: Sites) -> None:
+def test_the_papers_approximations_worsen_with_overlap(
+    real_X: np.ndarray, left_faces: Sites
+) -> None:
     """Quarter rows: E jumps by under 1 % where columns hardly cover the sphere, by more than 30 % where they do."""
-    narrow, covering, wide = (measure_overlap(real_X, left_faces, sigma, 10) for sigma in (0.015, 0.0692, 0.1))
+    narrow, covering, wide = (
+        measure_overlap(real_X, left_faces, sigma, 10) for sigma in (0.015, 0.0692, 0.1)
+    )
     assert 0 < narrow.quarter < 0.01
     assert 0.3 < covering.quarter < wide.quarter
     for found in (narrow, covering, wide):
-        assert abs(found.copy) < found.quarter / 2, "copied rows are nearer to exact at every overlap"
+        assert abs(found.copy) < found.quarter / 2, (
+            "copied rows are nearer to exact at every overlap"
+        )
         assert abs(found.rank) < 0.6, "eq. 12 does not see what the columns cannot resolve"
 
 
@@ -311,13 +364,17 @@ def test_refinement_ends_at_the_pyramids_level() -> None:
     problem = small()
     pyramid = Pyramid.from_data(problem.X, problem.design.sites, level=1)
     found = refine(pyramid, problem.design, problem.stats, begun(problem), Refinement(50, 5, 1))
-    assert found.exhausted and (found.design.faces[:, 0] <= 1).all() and found.design.n_columns == 80
+    assert (
+        found.exhausted and (found.design.faces[:, 0] <= 1).all() and found.design.n_columns == 80
+    )
 
 
 def test_two_hemispheres_are_refined_together() -> None:
     sites = masked_sites(2, "faces", "both")
     X = positive_data(sites.coordinates, 8)
-    X[sites.hemisphere == 1] += np.random.default_rng(0).random((int((sites.hemisphere == 1).sum()), 8))
+    X[sites.hemisphere == 1] += np.random.default_rng(0).random(
+        (int((sites.hemisphere == 1).sum()), 8)
+    )
     design, pyramid = Design(sites), Pyramid.from_data(X, sites)
     stats = pyramid.statistics(design)
     assert design.n_columns == 40 and stats.weights.sum() == pytest.approx(40.0)
@@ -325,7 +382,10 @@ def test_two_hemispheres_are_refined_together() -> None:
     found = refine(pyramid, design, stats, first, Refinement(5, 4, 10))
     assert (np.diff(found.solution.objective) <= 1e-12 * stats.sq_norm).all()
     noisy = found.design.root >= 20
-    assert found.design.site_depth[sites.hemisphere == 1].mean() > found.design.site_depth[sites.hemisphere == 0].mean()
+    assert (
+        found.design.site_depth[sites.hemisphere == 1].mean()
+        > found.design.site_depth[sites.hemisphere == 0].mean()
+    )
     assert noisy.sum() > (~noisy).sum()
 
 
@@ -347,7 +407,10 @@ def test_two_hemispheres_are_refined_together() -> None:
 def test_wrong_schedules(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message) as refused:
         refined_from(small(), begun(small(), n_iter=1), Refinement(**arguments))
-    assert [refused.value.argument, refused.value.found] == [f"refinement.{next(iter(arguments))}", *arguments.values()]
+    assert [refused.value.argument, refused.value.found] == [
+        f"refinement.{next(iter(arguments))}",
+        *arguments.values(),
+    ]
 
 
 def test_a_solution_of_another_design() -> None:
@@ -359,4 +422,6 @@ def test_overlapping_columns_need_the_data() -> None:
     problem = small("smooth")
     pyramid = Pyramid.from_data(problem.X, problem.design.sites)
     with pytest.raises(ValueError, match="A pyramid contains only sums of X"):
-        refine(pyramid, problem.design, problem.stats, begun(problem, n_iter=1), Refinement(1, 1, 1))
+        refine(
+            pyramid, problem.design, problem.stats, begun(problem, n_iter=1), Refinement(1, 1, 1)
+        )

@@ -63,21 +63,29 @@ def test_statistics_are_the_dense_products(kind: str, divided: bool) -> None:
 def test_sites_without_a_column_count_in_the_norm_only() -> None:
     """Some children are too narrow for the mesh and have no column; the sites in them belong to none."""
     whole = masked_sites(3, "faces", "left", 1.0)
-    holed = whole.subset(~np.isin(whole.face_at(2), [4, 8]))  # the centres of two children of face 0
+    holed = whole.subset(
+        ~np.isin(whole.face_at(2), [4, 8])
+    )  # the centres of two children of face 0
     design = Design(holed, "exponential", sigma=0.015)
     finer = design.divide([0, 1])
-    assert (finer.site_column == -1).any() and (finer.site_column[design.site_column == 0] >= 0).any()
+    assert (finer.site_column == -1).any() and (
+        finer.site_column[design.site_column == 0] >= 0
+    ).any()
     X = data_on(finer)
     stats = Statistics.from_data(X, finer)
     assert stats.sq_norm == pytest.approx((X**2).sum(), rel=TIGHT)
     assert stats.energy.sum() == pytest.approx((X[finer.site_column >= 0] ** 2).sum(), rel=TIGHT)
-    assert_same(Data(X, design.sites).divided(Statistics.from_data(X, design), design, finer), stats)
+    assert_same(
+        Data(X, design.sites).divided(Statistics.from_data(X, design), design, finer), stats
+    )
 
 
 def test_the_penalty_is_measured_on_all_roots() -> None:
     """Also of a design that holds only some of them: the others may have lost their column."""
     problem = small("exponential")
-    some = Design.from_faces(problem.design.sites, problem.design.faces[3:], "exponential", 0, problem.design.sigma)
+    some = Design.from_faces(
+        problem.design.sites, problem.design.faces[3:], "exponential", 0, problem.design.sigma
+    )
     assert relative(Statistics.from_data(problem.X, some).root_L, problem.stats.root_L) < TIGHT
 
 
@@ -97,16 +105,24 @@ def test_statistics_of_parts_add_up(kind: str) -> None:
     thirds = [Statistics.from_data(X[part], design, part) for part in np.array_split(picked, 3)]
     assert_same(thirds[0] + thirds[1] + thirds[2], problem.stats)
     mask = np.arange(len(X)) % 3 == 0
-    both = Statistics.from_data(X[mask], design, mask) + Statistics.from_data(X[~mask], design, ~mask)
+    both = Statistics.from_data(X[mask], design, mask) + Statistics.from_data(
+        X[~mask], design, ~mask
+    )
     assert_same(both, problem.stats)
 
 
 def test_only_statistics_that_belong_together_add_up() -> None:
     one, other = small().stats, small(divided=True).stats
-    with pytest.raises(ValueError, match=r"one design and the same subjects; found 20 and .* columns"):
+    with pytest.raises(
+        ValueError, match=r"one design and the same subjects; found 20 and .* columns"
+    ):
         one + other
-    swapped = Statistics.from_data(small().X, Design.from_faces(small().design.sites, small().design.faces[::-1]))
-    with pytest.raises(ValueError, match="found 20 and 20 columns, 12 and 12 subjects, on different faces"):
+    swapped = Statistics.from_data(
+        small().X, Design.from_faces(small().design.sites, small().design.faces[::-1])
+    )
+    with pytest.raises(
+        ValueError, match="found 20 and 20 columns, 12 and 12 subjects, on different faces"
+    ):
         one + swapped
     fewer = Statistics.from_data(small().X[:, :5], small().design)
     with pytest.raises(ValueError, match="12 and 5 subjects"):
@@ -118,21 +134,30 @@ def test_only_statistics_that_belong_together_add_up() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block_bytes", [1, 4 * 12 * 7, 4 * 12 * 500])
-def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_size_does_not_matter(
+    kind: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = small(kind, divided=True)
     data = Data(problem.X, problem.design.sites)
     BC = np.random.default_rng(0).random((problem.stats.n_columns, 12))
     whole = data.residual(problem.design, BC)
     monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", block_bytes)
     monkeypatch.setattr("icofactor.streaming.blocks._LEAST_SITES", 1)
-    monkeypatch.setattr("icofactor.streaming.source._LEAST_BYTES", 1)  # as many parts as large data have
+    monkeypatch.setattr(
+        "icofactor.streaming.source._LEAST_BYTES", 1
+    )  # as many parts as large data have
     blocks: list[np.ndarray] = []
     for _ in pass_over(problem.X, lambda part, shared: blocks.extend(x for _, x in part) or {}):
         pass
-    assert len(blocks) > 1 and max(len(x) for x in blocks) == max(1, min(block_bytes // 48, -(-len(problem.X) // 32)))
+    assert len(blocks) > 1 and max(len(x) for x in blocks) == max(
+        1, min(block_bytes // 48, -(-len(problem.X) // 32))
+    )
     assert sum(len(x) for x in blocks) == len(problem.X)
     if kind == "partition":
-        assert_same(Pyramid.from_data(problem.X, problem.design.sites).statistics(problem.design), problem.stats)
+        assert_same(
+            Pyramid.from_data(problem.X, problem.design.sites).statistics(problem.design),
+            problem.stats,
+        )
     assert_same(Statistics.from_data(problem.X, problem.design), problem.stats)
     assert relative(data.residual(problem.design, BC), whole) < TIGHT
 
@@ -140,7 +165,9 @@ def test_block_size_does_not_matter(kind: str, block_bytes: int, monkeypatch: py
 def test_sites_in_any_order_and_some_absent() -> None:
     problem = small("smooth")
     backwards = np.arange(len(problem.X))[::-1]
-    assert_same(Statistics.from_data(problem.X[backwards], problem.design, backwards), problem.stats)
+    assert_same(
+        Statistics.from_data(problem.X[backwards], problem.design, backwards), problem.stats
+    )
     some = backwards[100:]
     part = Statistics.from_data(problem.X[some], problem.design, some)
     rest = Statistics.from_data(problem.X[backwards[:100]], problem.design, backwards[:100])
@@ -174,7 +201,9 @@ def test_memmaps_integers_and_any_order(tmp_path: Path) -> None:
         mapped = np.load(path, mmap_mode="r")
         expected = Statistics.from_data(values.astype(np.float64), problem.design)
         assert_same(Statistics.from_data(mapped, problem.design), expected)
-        assert_same(Pyramid.from_data(mapped, problem.design.sites).statistics(problem.design), expected)
+        assert_same(
+            Pyramid.from_data(mapped, problem.design.sites).statistics(problem.design), expected
+        )
         data = Data(mapped, problem.design.sites)
         finer = problem.design.divide([1, 2])
         divided = data.divided(data.statistics(problem.design), problem.design, finer)
@@ -270,8 +299,15 @@ def test_sums_of_many_people_cannot_be_changed_through_statistics() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(KINDS), st.sampled_from(MESHES), st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0]))
-def test_divided_statistics_under_random_masks(kind: str, mesh: tuple[str, str], seed: int, kept: float) -> None:
+@given(
+    st.sampled_from(KINDS),
+    st.sampled_from(MESHES),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.05, 0.3, 1.0]),
+)
+def test_divided_statistics_under_random_masks(
+    kind: str, mesh: tuple[str, str], seed: int, kept: float
+) -> None:
     rng = np.random.default_rng(seed)
     whole = masked_sites(2, *mesh, 1.0)
     keep = rng.random(whole.n) < kept
@@ -309,7 +345,10 @@ def test_a_division_reads_only_the_rows_concerned() -> None:
         read = np.unique(np.concatenate(watched.asked))
         changed = fine.changed_columns(problem.design)
         np.testing.assert_array_equal(read, np.unique(fine.columns(changed).indices))
-        assert len(read) < len(problem.X) * {"partition": 0.06, "exponential": 0.5, "smooth": 1.0}[kind]
+        assert (
+            len(read)
+            < len(problem.X) * {"partition": 0.06, "exponential": 0.5, "smooth": 1.0}[kind]
+        )
 
 
 def test_shallow_pyramids() -> None:
@@ -317,22 +356,32 @@ def test_shallow_pyramids() -> None:
     X = data_on(Design(sites))
     pyramid = Pyramid.from_data(X, sites, level=1)
     assert pyramid.max_level == 1
-    assert_same(pyramid.statistics(Design(sites, level=1)), Statistics.from_data(X, Design(sites, level=1)))
-    with pytest.raises(ValueError, match="level 1, down to which the pyramid was gathered; found faces at level 2"):
+    assert_same(
+        pyramid.statistics(Design(sites, level=1)), Statistics.from_data(X, Design(sites, level=1))
+    )
+    with pytest.raises(
+        ValueError, match="level 1, down to which the pyramid was gathered; found faces at level 2"
+    ):
         pyramid.statistics(Design(sites, level=2))
-    with pytest.raises(ValueError, match="A pyramid supports only partition columns; found kind 'smooth'"):
+    with pytest.raises(
+        ValueError, match="A pyramid supports only partition columns; found kind 'smooth'"
+    ):
         pyramid.statistics(Design(sites, "smooth"))
     with pytest.raises(ValueError, match="A pyramid contains only sums of X"):
         pyramid.residual(Design(sites), np.ones((20, 5)))
     for level in (-1, 4):
-        with pytest.raises(ValueError, match=f"level must be from 0 to 3, the mesh's own; found {level}"):
+        with pytest.raises(
+            ValueError, match=f"level must be from 0 to 3, the mesh's own; found {level}"
+        ):
             Pyramid.from_data(X, sites, level=level)
 
 
 # ---------------------------------------------------------------- real data
 
 
-def test_real_data_from_both_sources(real_X: np.ndarray, real_pyramid: Pyramid, real_320: Statistics) -> None:
+def test_real_data_from_both_sources(
+    real_X: np.ndarray, real_pyramid: Pyramid, real_320: Statistics
+) -> None:
     sites = real_pyramid.sites
     design = Design(sites, level=2)
     assert_same(real_320, Statistics.from_data(real_X, design))

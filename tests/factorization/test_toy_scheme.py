@@ -11,7 +11,14 @@ import pytest
 
 import icofactor
 from helpers.problems import relative, small
-from icofactor import CorticalFactorization, Refinement, choose_n_components, load_model, multistart, simulate_cohort
+from icofactor import (
+    CorticalFactorization,
+    Refinement,
+    choose_n_components,
+    load_model,
+    multistart,
+    simulate_cohort,
+)
 from icofactor.assessment.bootstrap import bootstrap
 from icofactor.cohort.cohort import Cohort
 from icofactor.errors import ArgumentError
@@ -27,7 +34,9 @@ class SemiNMF(Scheme):
     """min ‖X − DBC‖² over B ≥ 0, C of any sign, written for NumPy only."""
 
     name = "semi"
-    text = SchemeText("semi-non-negative matrix factorization", "‖X − WC‖² subject to W ≥ 0", (DING,))
+    text = SchemeText(
+        "semi-non-negative matrix factorization", "‖X − WC‖² subject to W ≥ 0", (DING,)
+    )
     signed_data = signed_loadings = True
     penalised = False
     jax = False
@@ -36,7 +45,12 @@ class SemiNMF(Scheme):
         return 0.0
 
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         return rng.random((L.shape[1], n_components)), np.zeros((n_components, L.shape[0]))
 
@@ -71,7 +85,13 @@ def cohort() -> Cohort:
 
 
 def model(**changes: object) -> CorticalFactorization:
-    given = {"level": 1, "n_starts": 2, "n_iter": 60, "tol": 0.0, "refinement": Refinement(steps=2, n_iter=5)}
+    given = {
+        "level": 1,
+        "n_starts": 2,
+        "n_iter": 60,
+        "tol": 0.0,
+        "refinement": Refinement(steps=2, n_iter=5),
+    }
     return CorticalFactorization(3, method="semi", **{**given, **changes})  # type: ignore[arg-type]
 
 
@@ -90,17 +110,23 @@ def test_it_is_a_method_like_any_other(toy: Scheme) -> None:
 def test_engines_that_cannot_run_it_leave_it_to_numpy(toy: Scheme, engine: str) -> None:
     if engine == "jax":
         pytest.importorskip("jax")
-    found = multistart(small("partition").stats, "semi", 3, n_starts=2, n_iter=30, engine=engine, random_state=0)
+    found = multistart(
+        small("partition").stats, "semi", 3, n_starts=2, n_iter=30, engine=engine, random_state=0
+    )
     assert found.engine == "numpy"
     assert (np.diff(found.objectives) <= 1e-9 * found.objectives[:, :1]).all()
     assert (np.asarray(found.B) >= 0).all()
 
 
 @pytest.mark.slow
-def test_it_is_fitted_saved_loaded_and_transforms(toy: Scheme, cohort: Cohort, tmp_path: Path) -> None:
+def test_it_is_fitted_saved_loaded_and_transforms(
+    toy: Scheme, cohort: Cohort, tmp_path: Path
+) -> None:
     X = cohort.X - cohort.X.mean(axis=0)  # of any sign, as the scheme allows
     fitted = model(mesh="fsaverage4").fit(X)
-    assert fitted.explained_ > 0.3 and (fitted.components_ >= 0).all() and (fitted.loadings_ < 0).any()
+    assert (
+        fitted.explained_ > 0.3 and (fitted.components_ >= 0).all() and (fitted.loadings_ < 0).any()
+    )
     np.testing.assert_allclose(np.sqrt((fitted.loadings_**2).mean(axis=0)), 1.0)
     W = fitted.components_.T
     by_hand = np.linalg.lstsq(W, X.T, rcond=None)[0].T
@@ -114,9 +140,13 @@ def test_it_is_fitted_saved_loaded_and_transforms(toy: Scheme, cohort: Cohort, t
 
 @pytest.mark.slow
 def test_it_selects_and_is_bootstrapped(toy: Scheme, cohort: Cohort) -> None:
-    choice = choose_n_components(cohort, [2, 3], n_splits=2, n_starts=2, n_nulls=5, method="semi", level=1)
+    choice = choose_n_components(
+        cohort, [2, 3], n_splits=2, n_starts=2, n_nulls=5, method="semi", level=1
+    )
     assert choice.table["rank"].tolist() == [2, 3]
-    assert np.isfinite(choice.table["heldout"]).all() and np.isfinite(choice.table["agreement"]).all()
+    assert (
+        np.isfinite(choice.table["heldout"]).all() and np.isfinite(choice.table["agreement"]).all()
+    )
     fitted = model(lift=False).fit(cohort)
     assert np.isfinite(bootstrap(fitted, cohort, n_resamples=2).similarity).all()
 
@@ -147,7 +177,11 @@ def test_nothing_outside_the_schemes_asks_for_a_name() -> None:
             elif isinstance(node, ast.Dict):
                 used = list(node.keys)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                used = list(node.args) if node.func.attr in ("startswith", "endswith", "removeprefix") else []
+                used = (
+                    list(node.args)
+                    if node.func.attr in ("startswith", "endswith", "removeprefix")
+                    else []
+                )
             held = [leaf for one in used if one is not None for leaf in ast.walk(one)]
             if any(isinstance(leaf, ast.Constant) and leaf.value in names for leaf in held):
                 asked.append(f"{file.relative_to(library).as_posix()}:{node.lineno}")

@@ -25,7 +25,11 @@ def fit_on_cluster(model: ico.CorticalFactorization, X: Any) -> ico.CorticalFact
     import distributed
 
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs="CRITICAL"
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        silence_logs="CRITICAL",
     )
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
         return model.fit(X, client=client)

@@ -41,8 +41,12 @@ def bootstrap() -> dict[str, Figure]:
     resamples = ico.bootstrap.bootstrap(model, cohort(), n_resamples=6, random_state=0)
     return {
         "stability": Values(resamples.stability, AVERAGES),
-        "standard errors of maps": Values(np.sqrt((resamples.component_se**2).mean(axis=1)), AVERAGES),
-        "standard errors of loadings": Values(np.sqrt((resamples.loading_se**2).mean(axis=0)), AVERAGES),
+        "standard errors of maps": Values(
+            np.sqrt((resamples.component_se**2).mean(axis=1)), AVERAGES
+        ),
+        "standard errors of loadings": Values(
+            np.sqrt((resamples.loading_se**2).mean(axis=0)), AVERAGES
+        ),
     }
 
 
@@ -52,7 +56,9 @@ def atlas() -> dict[str, Figure]:
     regions = 1 + (points[:, 1] > 0) + 2 * (points[:, 2] > 0)
     labels = np.concatenate([regions, regions + 4])
     names = tuple(f"{side} {number}" for side in ("left", "right") for number in range(1, 5))
-    overlap = ico.atlas.overlap(fitted_model(), ico.atlas.Atlas(labels, ("none", *names)), n_spins=49)
+    overlap = ico.atlas.overlap(
+        fitted_model(), ico.atlas.Atlas(labels, ("none", *names)), n_spins=49
+    )
     order = np.lexsort((overlap.table["region"], overlap.table["component"]))
     return {
         "regions": Exactly([str(region) for region in overlap.table["region"][order]]),
@@ -67,12 +73,18 @@ def associate() -> dict[str, Figure]:
     """Test age, sex and group, a spline and a contrast."""
     model = fitted_model()
     associations = ico.associate(
-        model, people(), "age + sex + group", contrast="group: patient - control", n_permutations=499
+        model,
+        people(),
+        "age + sex + group",
+        contrast="group: patient - control",
+        n_permutations=499,
     )
     spline = ico.associate(model, people(), "sex", smooth="age=3", n_permutations=0)
     table = associations.table
     return {
-        "terms": Exactly([f"{term} {name}" for term, name in zip(table["term"], table["component"], strict=True)]),
+        "terms": Exactly(
+            [f"{term} {name}" for term, name in zip(table["term"], table["component"], strict=True)]
+        ),
         "estimates": Values(table["estimate"], 1e-5),
         "standard errors": Values(table["se"], 1e-5),
         "statistics": Values(table["value"], 1e-5),
@@ -88,8 +100,13 @@ def pls() -> dict[str, Figure]:
     """Find patterns of components that go with patterns of behaviour."""
     loadings = fitted_model().loadings_
     random = generator(8)
-    behaviour = {f"test{number}": loadings @ random.standard_normal(4) + random.standard_normal(24) for number in "123"}
-    patterns = ico.pls(loadings, behaviour, n_permutations=199, n_bootstrap=100, n_splits=10, random_state=0)
+    behaviour = {
+        f"test{number}": loadings @ random.standard_normal(4) + random.standard_normal(24)
+        for number in "123"
+    }
+    patterns = ico.pls(
+        loadings, behaviour, n_permutations=199, n_bootstrap=100, n_splits=10, random_state=0
+    )
     return {
         "singular values": Values(patterns.singular_values, 1e-5),
         "weights": Values(np.abs(patterns.measure_weights), 1e-5),
@@ -100,7 +117,9 @@ def pls() -> dict[str, Figure]:
 
 def normative_scores() -> dict[str, Figure]:
     """Compare patients with controls of the same age."""
-    norms = ico.normative_scores(fitted_model().loadings_, people(), "age + sex", reference="group=control")
+    norms = ico.normative_scores(
+        fitted_model().loadings_, people(), "age + sex", reference="group=control"
+    )
     return {
         "scores": Values(norms.scores.T, 1e-5),
         "deviation": Values(norms.deviation, 1e-5),
@@ -110,7 +129,10 @@ def normative_scores() -> dict[str, Figure]:
 
 def compare() -> dict[str, Figure]:
     """Match the components of two halves of a cohort."""
-    halves = [ico.CorticalFactorization(N_COMPONENTS, random_state=0).fit(cohort()[half::2]) for half in (0, 1)]
+    halves = [
+        ico.CorticalFactorization(N_COMPONENTS, random_state=0).fit(cohort()[half::2])
+        for half in (0, 1)
+    ]
     comparison = ico.compare(*halves, n_spins=49, random_state=0)
     return {
         "similarity": Values(np.sort(comparison.table["similarity"])),

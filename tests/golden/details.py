@@ -33,7 +33,9 @@ def order_sign_and_scale() -> dict[str, Figure]:
     """Pin what `Factors` leaves open: the order of components, their signs and their scale."""
     figures: dict[str, Figure] = {}
     for method in ("parts", "DL", "LE-PNNMF", "PPNMF"):
-        model = parts_model(method=method, mesh="fsaverage3", hemi="left", level=1, **FIXED).fit(left_maps())
+        model = parts_model(method=method, mesh="fsaverage3", hemi="left", level=1, **FIXED).fit(
+            left_maps()
+        )
         figures[f"{method}: shares in order"] = Values(model.explained_variance_ratio_)
         figures[f"{method}: signs"] = Exactly(np.sign(model.components_.sum(axis=1)).tolist())
         figures[f"{method}: sizes of loadings"] = Values(np.sqrt((model.loadings_**2).mean(axis=0)))
@@ -63,15 +65,23 @@ def stopping() -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for method in ("parts", "PNNMF", "LE-PNNMF", "DL"):
         for engine in ("numpy", "cpu"):
-            model = parts_model(method=method, mesh="fsaverage3", hemi="left", level=1, n_starts=10, engine=engine)
+            model = parts_model(
+                method=method, mesh="fsaverage3", hemi="left", level=1, n_starts=10, engine=engine
+            )
             model.fit(left_maps())
-            figures[f"{method}, {engine}: updates of the starts"] = Number(model.starts_.start_n_iter.mean(), 0.03)
+            figures[f"{method}, {engine}: updates of the starts"] = Number(
+                model.starts_.start_n_iter.mean(), 0.03
+            )
     # These starts begin on a plateau, where the objective hardly falls.
-    statistics = ico.Statistics.from_data(left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1))
+    statistics = ico.Statistics.from_data(
+        left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1)
+    )
     for engine in ("numpy", "cpu"):
         settings = {"n_starts": 6, "n_iter": 300, "tol": 1e-4, "engine": engine, "random_state": 0}
         best = ico.multistart(statistics, "PPNMF", N_COMPONENTS, **settings)
-        figures[f"plateau, {engine}: updates of the starts"] = Number(best.start_n_iter.mean(), 0.03)
+        figures[f"plateau, {engine}: updates of the starts"] = Number(
+            best.start_n_iter.mean(), 0.03
+        )
     return figures
 
 
@@ -87,7 +97,9 @@ def paper_refinement() -> dict[str, Figure]:
             level=0,
             n_starts=3,
             n_iter=60,
-            refinement=ico.Refinement(steps=2, faces=5, n_iter=10, indicator="projected", carry="quarter"),
+            refinement=ico.Refinement(
+                steps=2, faces=5, n_iter=10, indicator="projected", carry="quarter"
+            ),
             random_state=0,
         )
         model.fit(left_maps("fsaverage4"))
@@ -99,9 +111,14 @@ def paper_refinement() -> dict[str, Figure]:
 
 def tall_blocks(folder: Path) -> dict[str, Figure]:
     """Fit a store whose chunks are several blocks tall: sums of blocks add up to those of a part."""
-    stored = save_tall_store(cohort(mesh="fsaverage5", X=both_maps("fsaverage5").astype(np.float32)), folder / "store")
+    stored = save_tall_store(
+        cohort(mesh="fsaverage5", X=both_maps("fsaverage5").astype(np.float32)), folder / "store"
+    )
     model = parts_model().fit(stored)
-    return {"explained": Number(model.explained_, 1e-5), "factors": Factors(model.components_, model.loadings_)}
+    return {
+        "explained": Number(model.explained_, 1e-5),
+        "factors": Factors(model.components_, model.loadings_),
+    }
 
 
 def chosen_people(folder: Path) -> dict[str, Figure]:
@@ -120,7 +137,10 @@ def masked_measures() -> dict[str, Figure]:
     """Join measures that lack different sites."""
     points = coordinates("fsaverage3")
     masks = {"first": points[:, 1] > -0.8, "second": points[:, 2] > -0.8}
-    cohorts = {name: ico.Cohort.from_array(left_maps(), "fsaverage3", "left", mask=masks[name]) for name in masks}
+    cohorts = {
+        name: ico.Cohort.from_array(left_maps(), "fsaverage3", "left", mask=masks[name])
+        for name in masks
+    }
     figures: dict[str, Figure] = {}
     for share in ("maps", "loadings"):
         joined = ico.join_measures(cohorts, share, scale="variance")
@@ -132,17 +152,24 @@ def masked_measures() -> dict[str, Figure]:
 
 def components_of_other_starts() -> dict[str, Figure]:
     """Count the starts that reach each component, where not all do."""
-    statistics = ico.Statistics.from_data(left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1))
+    statistics = ico.Statistics.from_data(
+        left_maps().T, ico.Design(ico.Sites.named("fsaverage3"), level=1)
+    )
     best = ico.multistart(statistics, "LE-PNNMF", 5, n_starts=20, n_iter=150, random_state=0)
     # Rounding may decide about a start.
-    return {"starts near the best": Number(best.n_near, 0.1), "shares": Values(best.recurrence, 0.2)}
+    return {
+        "starts near the best": Number(best.n_near, 0.1),
+        "shares": Values(best.recurrence, 0.2),
+    }
 
 
 def reconstructions() -> dict[str, Figure]:
     """Make maps from loadings, in the units of the data."""
     figures: dict[str, Figure] = {}
     for center in ("mean", "zscore"):
-        model = parts_model(n_components=3, center=center, mesh="fsaverage3", hemi="left").fit(left_maps()[FITTED])
+        model = parts_model(n_components=3, center=center, mesh="fsaverage3", hemi="left").fit(
+            left_maps()[FITTED]
+        )
         maps = model.inverse_transform(model.transform(left_maps()[NEW]))
         figures[f"{center}: reconstruction"] = Values(maps)
     return figures
@@ -170,10 +197,14 @@ def new_scanner() -> dict[str, Figure]:
     data = ico.Cohort.from_array(maps, "fsaverage3", "left", subjects=SUBJECTS, participants=table)
     figures: dict[str, Figure] = {}
     for reference in (None, "A"):
-        combat = ico.preprocessing.ComBat("site", ["age"], reference=reference, min_scans=3).fit(data[FITTED])
+        combat = ico.preprocessing.ComBat("site", ["age"], reference=reference, min_scans=3).fit(
+            data[FITTED]
+        )
         figures[f"{reference}: location"] = Values(combat.harmonization_.location)
         figures[f"{reference}: scale"] = Values(combat.harmonization_.scale)
-        figures[f"{reference}: maps of the third scanner"] = Values(np.asarray(combat.transform(data[NEW]).X[:]))
+        figures[f"{reference}: maps of the third scanner"] = Values(
+            np.asarray(combat.transform(data[NEW]).X[:])
+        )
     return figures
 
 
@@ -181,7 +212,9 @@ def shared_maps_of_positive_values() -> dict[str, Figure]:
     """Fit two measures that keep their means: shares and order count deviations from the mean of each measure."""
     second = regional_maps(coordinates("fsaverage3"), true_loadings(), seed=9) ** 2
     measures = {"thickness": cohort("left"), "myelin": cohort("left", X=second)}
-    model = parts_model(method="LE-PNNMF", **FIXED).fit(ico.join_measures(measures, "maps", scale="variance"))
+    model = parts_model(method="LE-PNNMF", **FIXED).fit(
+        ico.join_measures(measures, "maps", scale="variance")
+    )
     return {
         "shares in order": Values(model.explained_variance_ratio_),
         "factors": Factors(model.components_, model.loadings_),
@@ -199,11 +232,15 @@ def missing_values(folder: Path) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for method in ("parts", "LE-PNNMF"):
         out = folder / method
-        run_command("fit", fitted, "-o", out, "--n-components", 3, "--method", method, "--no-figures", *side)
+        run_command(
+            "fit", fitted, "-o", out, "--n-components", 3, "--method", method, "--no-figures", *side
+        )
         table = folder / f"{method}.tsv"
         run_command("transform", out, new, "-o", table, "--quiet")
         numbers = pd.read_csv(table, sep="\t").select_dtypes("number")
-        figures[f"{method}: loadings"] = Values(np.sort(numbers.filter(like="component").to_numpy(), axis=1))
+        figures[f"{method}: loadings"] = Values(
+            np.sort(numbers.filter(like="component").to_numpy(), axis=1)
+        )
         quality = numbers[[name for name in numbers if not name.startswith("component")]]
         figures[f"{method}: measures of quality"] = Exactly(list(quality))
         figures[f"{method}: quality"] = Values(quality.to_numpy().T)
@@ -213,7 +250,16 @@ def missing_values(folder: Path) -> dict[str, Figure]:
 def interactions() -> dict[str, Figure]:
     """Test a formula with an interaction: sizes of effects, intervals and corrected values."""
     found = ico.associate(fitted_model(), people(), "age * sex + group", n_permutations=0)
-    columns = ("estimate", "standardized", "ci_low", "ci_high", "partial_r2", "q_fdr", "q_fdr_all", "df_residual")
+    columns = (
+        "estimate",
+        "standardized",
+        "ci_low",
+        "ci_high",
+        "partial_r2",
+        "q_fdr",
+        "q_fdr_all",
+        "df_residual",
+    )
     return {
         "terms": Exactly(list(dict.fromkeys(found.table["term"].tolist()))),
         **{name: Values(found.table[name], 1e-5) for name in columns},
@@ -225,8 +271,13 @@ def pls_resampled() -> dict[str, Figure]:
     """Resample the patterns of PLS: ratios of weights, intervals, and agreement of halves."""
     loadings = fitted_model().loadings_
     random = generator(8)
-    behaviour = {f"test{number}": loadings @ random.standard_normal(4) + random.standard_normal(24) for number in "123"}
-    patterns = ico.pls(loadings, behaviour, n_permutations=0, n_bootstrap=100, n_splits=10, random_state=0)
+    behaviour = {
+        f"test{number}": loadings @ random.standard_normal(4) + random.standard_normal(24)
+        for number in "123"
+    }
+    patterns = ico.pls(
+        loadings, behaviour, n_permutations=0, n_bootstrap=100, n_splits=10, random_state=0
+    )
     names = ("measure_ratios", "component_ratios", "measure_interval", "component_reproducibility")
     return {
         "explained": Values(patterns.explained, 1e-5),
@@ -251,15 +302,21 @@ def bootstrap_of_families() -> dict[str, Figure]:
     """Draw families instead of people."""
     families = [f"family{number // 2}" for number in range(len(SUBJECTS))]
     model = ico.CorticalFactorization(3, random_state=0).fit(cohort())
-    resamples = ico.bootstrap.bootstrap(model, cohort(), n_resamples=4, groups=families, random_state=0)
-    return {"standard errors of loadings": Values(np.sqrt((resamples.loading_se**2).mean(axis=0)), 1e-3)}
+    resamples = ico.bootstrap.bootstrap(
+        model, cohort(), n_resamples=4, groups=families, random_state=0
+    )
+    return {
+        "standard errors of loadings": Values(np.sqrt((resamples.loading_se**2).mean(axis=0)), 1e-3)
+    }
 
 
 def rotated_atlas() -> dict[str, Figure]:
     """Pin the null of an atlas, which the p-values alone hardly show."""
     points = coordinates("fsaverage3")
     regions = np.concatenate([points[:, 1] > 0, 2 + (points[:, 1] > 0)]).astype(int)
-    overlap = ico.atlas.overlap(fitted_model(), ico.atlas.Atlas(regions, ("a", "b", "c", "d")), n_spins=19)
+    overlap = ico.atlas.overlap(
+        fitted_model(), ico.atlas.Atlas(regions, ("a", "b", "c", "d")), n_spins=19
+    )
     order = np.lexsort((overlap.table["region"], overlap.table["component"]))
     return {
         "mean of rotations": Values(overlap.table["null_enrichment"][order], 1e-3),

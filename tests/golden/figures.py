@@ -103,7 +103,8 @@ class Factors:
         rows, partners = linear_sum_assignment(-np.abs(similarity))
         signs = np.sign(similarity[rows, partners])[:, None]
         return max(
-            largest_difference(signs * mine[name][rows], pinned[name][partners], self.tolerance) for name in mine
+            largest_difference(signs * mine[name][rows], pinned[name][partners], self.tolerance)
+            for name in mine
         )
 
 
@@ -123,7 +124,9 @@ def rows_stored(values: np.ndarray, always: bool = False) -> list[Any]:
     table = np.atleast_2d(values)
     if table.size > SHORT or always:
         # RandomState, because its numbers never change between versions of NumPy.
-        directions = np.random.RandomState(table.shape[1]).standard_normal((table.shape[1], N_DIRECTIONS))
+        directions = np.random.RandomState(table.shape[1]).standard_normal(
+            (table.shape[1], N_DIRECTIONS)
+        )
         missing = np.isnan(table)
         products = np.where(missing, 0.0, table) @ directions / np.sqrt(table.shape[1])
         table = np.column_stack([products, missing.sum(axis=1)])

@@ -87,7 +87,10 @@ def gifti(folder: Path) -> dict[str, Figure]:
     everyone = ("--participants", table, "-o", new, "--quiet")
     run_command("transform", out, files, *everyone)
     loadings = pd.read_csv(new, sep="\t").filter(like="component").to_numpy()
-    return {**figures_of_folder(out), "loadings of all by transform": Values(np.sort(loadings, axis=1))}
+    return {
+        **figures_of_folder(out),
+        "loadings of all by transform": Values(np.sort(loadings, axis=1)),
+    }
 
 
 def cifti(folder: Path) -> dict[str, Figure]:
@@ -124,7 +127,9 @@ def parcels(folder: Path) -> dict[str, Figure]:
         seeds = random.standard_normal((n_regions, 3))
         labels = 1 + np.argmax(points @ seeds.T / np.linalg.norm(seeds, axis=1), axis=1)
         labels[medial_wall(MESH)] = 0
-        colours = np.column_stack([random.randint(0, 255, (n_regions + 1, 3)), np.zeros((n_regions + 1, 2), int)])
+        colours = np.column_stack(
+            [random.randint(0, 255, (n_regions + 1, 3)), np.zeros((n_regions + 1, 2), int)]
+        )
         path = folder / f"{letter.lower()}h.toy.annot"
         nibabel.freesurfer.write_annot(path, labels, colours, names, fill_ctab=True)
         files.append(path)

@@ -37,7 +37,9 @@ def people(n_subjects: int = N_SUBJECTS) -> dict[str, np.ndarray]:
     }
 
 
-def regional_maps(points: np.ndarray, loadings: np.ndarray, seed: int, noise: float = 0.08) -> np.ndarray:
+def regional_maps(
+    points: np.ndarray, loadings: np.ndarray, seed: int, noise: float = 0.08
+) -> np.ndarray:
     """Return positive maps, subjects × sites: a mean of about 2.5, regions with these loadings, and white noise."""
     random = generator(seed)
     centres = random.standard_normal((loadings.shape[1], 3))
@@ -48,7 +50,9 @@ def regional_maps(points: np.ndarray, loadings: np.ndarray, seed: int, noise: fl
     return np.maximum(mean + loadings @ regions.T + errors, 0.01)
 
 
-def true_loadings(n_subjects: int = N_SUBJECTS, n_regions: int = N_COMPONENTS, seed: int = 2) -> np.ndarray:
+def true_loadings(
+    n_subjects: int = N_SUBJECTS, n_regions: int = N_COMPONENTS, seed: int = 2
+) -> np.ndarray:
     """Return loadings of the regions; the first falls with age, and their spreads differ."""
     random = generator(seed)
     loadings = 0.4 * (random.gamma(2.0, size=(n_subjects, n_regions)) - 1)
@@ -82,7 +86,9 @@ def medial_wall(mesh: str) -> np.ndarray:
     return coordinates(mesh)[:, 0] > 0.9
 
 
-def cohort(hemi: str = "both", mesh: str = "fsaverage3", X: Any = None, **details: Any) -> ico.Cohort:
+def cohort(
+    hemi: str = "both", mesh: str = "fsaverage3", X: Any = None, **details: Any
+) -> ico.Cohort:
     """Return a cohort in memory with its participants."""
     if X is None:
         X = both_maps(mesh) if hemi == "both" else left_maps(mesh)
@@ -91,4 +97,6 @@ def cohort(hemi: str = "both", mesh: str = "fsaverage3", X: Any = None, **detail
         mask = np.tile(~medial_wall(mesh), 2)
     table = people(len(X))
     names = SUBJECTS[: len(X)]
-    return ico.Cohort.from_array(X, mesh, hemi, subjects=names, participants=table, mask=mask, **details)
+    return ico.Cohort.from_array(
+        X, mesh, hemi, subjects=names, participants=table, mask=mask, **details
+    )

@@ -30,7 +30,9 @@ def main(names: list[str]) -> None:
             figures = figures_of(name, Path(folder))
         expected[name] = {label: figure.stored() for label, figure in figures.items()}
         print(f"{time.perf_counter() - start:6.2f} s  {name}: {len(figures)} figures", flush=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(expected[name])}" for name in CASES if name in expected]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(expected[name])}" for name in CASES if name in expected
+    ]
     EXPECTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
 
 

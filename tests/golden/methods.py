@@ -51,10 +51,18 @@ def starts(method: str) -> ico.Multistart:
 def method_on_array(method: str) -> dict[str, Figure]:
     """Fit an array: starts, refinement, lift and scaling."""
     model = ico.CorticalFactorization(
-        N_COMPONENTS, method=method, mesh="fsaverage3", hemi="left", level=1, random_state=0, **settings(method)
+        N_COMPONENTS,
+        method=method,
+        mesh="fsaverage3",
+        hemi="left",
+        level=1,
+        random_state=0,
+        **settings(method),
     )
     model.fit(left_maps())
-    assert np.allclose(model.transform(left_maps()), model.loadings_, atol=1e-6 * np.abs(model.loadings_).max())
+    assert np.allclose(
+        model.transform(left_maps()), model.loadings_, atol=1e-6 * np.abs(model.loadings_).max()
+    )
     if method.startswith("CD-"):
         # Coordinate descent may be replaced by another solver of the same problem; it may only become better.
         return {"error": AtMost(model.error_)}
@@ -123,7 +131,14 @@ def paper_fit(method: str) -> dict[str, Figure]:
 def columns_fit(columns: str) -> dict[str, Figure]:
     """Fit on columns that overlap."""
     model = ico.CorticalFactorization(
-        N_COMPONENTS, method="LE-SPNNMF", columns=columns, sigma=0.1, level=0, mesh="fsaverage3", hemi="left", **FIXED
+        N_COMPONENTS,
+        method="LE-SPNNMF",
+        columns=columns,
+        sigma=0.1,
+        level=0,
+        mesh="fsaverage3",
+        hemi="left",
+        **FIXED,
     )
     model.fit(left_maps())
     return {
@@ -136,9 +151,16 @@ def few_people_many_weights() -> dict[str, Figure]:
     """Fit with a weight per site, by area and as given."""
     weights = np.linspace(0.5, 2.0, left_maps().shape[1])
     models = {
-        "area": ico.CorticalFactorization(N_COMPONENTS, mesh="fsaverage3", hemi="left", weights="area"),
+        "area": ico.CorticalFactorization(
+            N_COMPONENTS, mesh="fsaverage3", hemi="left", weights="area"
+        ),
         "given": ico.CorticalFactorization(
-            N_COMPONENTS, method="LE-PNNMF", mesh="fsaverage3", hemi="left", weights=weights, **FIXED
+            N_COMPONENTS,
+            method="LE-PNNMF",
+            mesh="fsaverage3",
+            hemi="left",
+            weights=weights,
+            **FIXED,
         ),
     }
     figures: dict[str, Figure] = {}
@@ -154,7 +176,9 @@ def few_people_many_weights() -> dict[str, Figure]:
 CASES: dict[str, Callable[..., dict[str, Figure]]] = {
     **{f"method {method}": partial(method_on_array, method) for method in METHODS},
     **{f"paper {method}": partial(paper_fit, method) for method in ("DL", "LE-PNNMF", "E-PPNMF")},
-    **{f"{columns} columns": partial(columns_fit, columns) for columns in ("smooth", "exponential")},
+    **{
+        f"{columns} columns": partial(columns_fit, columns) for columns in ("smooth", "exponential")
+    },
     "default fit": default_fit,
     "refinement": refined_fit,
     "site weights": few_people_many_weights,

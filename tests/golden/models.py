@@ -64,7 +64,9 @@ def combat() -> dict[str, Figure]:
     cortex = maps[0] > 0
     maps[np.ix_(scanner_b, cortex)] = 0.2 + 1.1 * maps[np.ix_(scanner_b, cortex)]
     data = cohort(X=maps)
-    harmonization = ico.preprocessing.ComBat("site", ["age"], min_scans=3).fit(data[FITTED]).harmonization_
+    harmonization = (
+        ico.preprocessing.ComBat("site", ["age"], min_scans=3).fit(data[FITTED]).harmonization_
+    )
     model = parts_model().fit(harmonization.apply(data[FITTED]))
     return {
         **figures_of_fit(model),
@@ -129,7 +131,9 @@ def repeated_scans(folder: Path) -> dict[str, Figure]:
     result = ico.fit_cohort(scans, parts_model(), folder / "fit", fit_on="baseline", figures=False)
     model = result.model
     loadings = model.transform(scans)
-    associations = ico.associate(loadings, scans.participants, "age + group", n_permutations=199, random_state=0)
+    associations = ico.associate(
+        loadings, scans.participants, "age + group", n_permutations=199, random_state=0
+    )
     values = np.sort(associations.table["value"])
     return {
         **figures_of_fit(model),
@@ -141,7 +145,9 @@ def repeated_scans(folder: Path) -> dict[str, Figure]:
 
 def new_people(folder: Path) -> dict[str, Figure]:
     """Save a model, load it, and use it for people it has not seen."""
-    model = parts_model(method="LE-SPNNMF", mesh="fsaverage3", hemi="left", **FIXED).fit(left_maps()[FITTED])
+    model = parts_model(method="LE-SPNNMF", mesh="fsaverage3", hemi="left", **FIXED).fit(
+        left_maps()[FITTED]
+    )
     model.save(folder / "model.zip")
     loaded = ico.load_model(folder / "model.zip")
     loadings = loaded.transform(left_maps()[NEW])

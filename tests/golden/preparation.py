@@ -18,7 +18,9 @@ def series() -> np.ndarray:
     """Return smooth series of a hemisphere, vertices × volumes."""
     random = generator(20)
     points = coordinates("fsaverage3")
-    waves = np.exp(4 * (points @ random.standard_normal((3, 10)) / 2 - 1)) @ random.standard_normal((10, 120))
+    waves = np.exp(4 * (points @ random.standard_normal((3, 10)) / 2 - 1)) @ random.standard_normal(
+        (10, 120)
+    )
     values = 100 + 5 * waves + random.standard_normal((len(points), 120))
     values[medial_wall("fsaverage3")] = 0
     return values
@@ -36,7 +38,9 @@ def reho() -> dict[str, Figure]:
     return {
         "band-passed series": Values(filtered, 1e-6),
         "ReHo": Values(preprocessing.reho(filtered, triangles(), mask=cortex), 1e-6),
-        "ReHo of two rings with ties": Values(preprocessing.reho(ties, triangles(), rings=2, mask=cortex), 1e-6),
+        "ReHo of two rings with ties": Values(
+            preprocessing.reho(ties, triangles(), rings=2, mask=cortex), 1e-6
+        ),
         "ReHo without correction of ties": Values(
             preprocessing.reho(ties, triangles(), tie_correction=False, mask=cortex), 1e-6
         ),
@@ -60,11 +64,19 @@ def resampling() -> dict[str, Figure]:
     source, target = meshes["fsaverage4"], meshes["fsaverage3"]
     roi = ~medial_wall("fsaverage4")
     adaptive = preprocessing.Resampler(
-        source, target, "adaptive", areas["fsaverage4"], areas["fsaverage3"], roi, check_registration=False
+        source,
+        target,
+        "adaptive",
+        areas["fsaverage4"],
+        areas["fsaverage3"],
+        roi,
+        check_registration=False,
     )
     # A rotated mesh shares no vertices with the source.
     angle = 0.1
-    rotation = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
+    rotation = np.array(
+        [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
+    )
     rotated = (target[0] @ rotation.T, target[1])
     barycentric = preprocessing.Resampler(source, rotated, "barycentric")
     maps = left_maps("fsaverage4")[:4]

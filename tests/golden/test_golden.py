@@ -29,11 +29,19 @@ def expected() -> dict[str, dict[str, object]]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("default")
-def test_figures_are_as_pinned(name: str, expected: dict[str, dict[str, object]], tmp_path: Path) -> None:
+def test_figures_are_as_pinned(
+    name: str, expected: dict[str, dict[str, object]], tmp_path: Path
+) -> None:
     figures = figures_of(name, tmp_path)
     assert set(figures) == set(expected[name])
-    differences = {label: figure.difference(expected[name][label]) for label, figure in figures.items()}
-    moved = {label: round(difference, 3) for label, difference in differences.items() if not difference <= 1}
+    differences = {
+        label: figure.difference(expected[name][label]) for label, figure in figures.items()
+    }
+    moved = {
+        label: round(difference, 3)
+        for label, difference in differences.items()
+        if not difference <= 1
+    }
     assert not moved, f"{name}: distance as a share of the tolerance: {moved}"
 
 

@@ -68,7 +68,12 @@ class Recorder(Fitter):
 
 
 def predict_block(
-    data: Coarse, fit: Fitter, rank: int, out_subjects: np.ndarray, out_faces: np.ndarray, *where: int
+    data: Coarse,
+    fit: Fitter,
+    rank: int,
+    out_subjects: np.ndarray,
+    out_faces: np.ndarray,
+    *where: int,
 ) -> tuple[Fit, np.ndarray]:
     """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it."""
     view = data.view(np.flatnonzero(~out_subjects), np.flatnonzero(out_subjects), fit.chosen.scheme)

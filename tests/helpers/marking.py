@@ -13,7 +13,9 @@ def slow_but(values: Iterable[Any], *quick: Any) -> list[Any]:
     found = [
         value
         if value in quick
-        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+        else pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow
+        )
         for value in values
     ]
     assert any(value in quick for value in found), "none of the parameters is quick"

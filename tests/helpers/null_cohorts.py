@@ -16,7 +16,9 @@ KINDS = ("independent", "repeated", "families")
 SLOPE = 0.03
 
 
-def cohort(kind: str, seed: int, n_outcomes: int = 1) -> tuple[np.ndarray, dict[str, Any], np.ndarray]:
+def cohort(
+    kind: str, seed: int, n_outcomes: int = 1
+) -> tuple[np.ndarray, dict[str, Any], np.ndarray]:
     """Groups, table and outcomes, which depend on age by `SLOPE` and on nothing else."""
     rng = np.random.default_rng([seed, KINDS.index(kind)])
     if kind == "independent":
@@ -27,22 +29,31 @@ def cohort(kind: str, seed: int, n_outcomes: int = 1) -> tuple[np.ndarray, dict[
         groups = np.repeat(np.arange(40), rng.choice([1, 1, 2, 2, 2, 3, 4], 40))
     n, n_groups = len(groups), groups.max() + 1
     own = (
-        np.arange(n) % 2 if kind == "families" else np.repeat([0, 1], [n_groups // 2, n_groups - n_groups // 2])[groups]
+        np.arange(n) % 2
+        if kind == "families"
+        else np.repeat([0, 1], [n_groups // 2, n_groups - n_groups // 2])[groups]
     )
     table = {
-        "age": rng.uniform(20, 70, n_groups)[groups] + (0 if kind == "independent" else rng.uniform(0, 10, n)),
+        "age": rng.uniform(20, 70, n_groups)[groups]
+        + (0 if kind == "independent" else rng.uniform(0, 10, n)),
         "sex": np.array(["F", "M"])[own],
         "group": rng.permutation(np.arange(n_groups) % 2)[groups],
     }
     if kind == "independent":
         errors = rng.exponential(size=(n, n_outcomes))
     else:
-        errors = rng.standard_t(5, (n_groups, n_outcomes))[groups] + rng.standard_t(5, (n, n_outcomes))
+        errors = rng.standard_t(5, (n_groups, n_outcomes))[groups] + rng.standard_t(
+            5, (n, n_outcomes)
+        )
     return groups, table, SLOPE * np.asarray(table["age"])[:, None] + errors
 
 
 def null_p(
-    kind: str, n_cohorts: int = 500, n_permutations: int = 399, grouped: bool = True, at_once: int = 1
+    kind: str,
+    n_cohorts: int = 500,
+    n_permutations: int = 399,
+    grouped: bool = True,
+    at_once: int = 1,
 ) -> dict[str, np.ndarray]:
     """Term → p by permutation in every cohort; `at_once` cohorts share a table, which is quicker."""
     found: dict[str, list[np.ndarray]] = {"sex": [], "group": []}

@@ -68,7 +68,9 @@ def masked_sites(level: int = 3, on: str = "faces", hemi: str = "left", kept: fl
 
 
 @cache
-def small(kind: str = "partition", sigma: float | None = None, divided: bool = False, n_subjects: int = 12) -> Small:
+def small(
+    kind: str = "partition", sigma: float | None = None, divided: bool = False, n_subjects: int = 12
+) -> Small:
     """A masked mesh of about a thousand faces on the roots, or on roots and some of their children."""
     sites = masked_sites()
     design = Design(sites, kind, sigma=COVERING[kind] if sigma is None else sigma)
@@ -79,15 +81,22 @@ def small(kind: str = "partition", sigma: float | None = None, divided: bool = F
     return Small(X, design, Statistics.from_data(X, design))
 
 
-def random_factors(n_columns: int, n_components: int, n_subjects: int, seed: int, signed: bool = False) -> Factors:
+def random_factors(
+    n_columns: int, n_components: int, n_subjects: int, seed: int, signed: bool = False
+) -> Factors:
     """B and C away from zero; of mixed signs when `signed`."""
     rng = np.random.default_rng(seed)
-    factors = [rng.uniform(0.1, 1.0, shape) for shape in ((n_columns, n_components), (n_components, n_subjects))]
+    factors = [
+        rng.uniform(0.1, 1.0, shape)
+        for shape in ((n_columns, n_components), (n_components, n_subjects))
+    ]
     B, C = (f * rng.choice([-1.0, 1.0], f.shape) if signed else f for f in factors)
     return B, C
 
 
-def drawn_start(stats: Statistics, method: str, n_components: int, rules: str, seed: int) -> Factors:
+def drawn_start(
+    stats: Statistics, method: str, n_components: int, rules: str, seed: int
+) -> Factors:
     """The package's own random start, as NumPy arrays."""
     p = Problem.of(stats, METHODS[method].scheme, rules)
     B, C = draw_starts(p, METHODS[method], n_components, seeds_of(seed), range(1))
@@ -95,7 +104,13 @@ def drawn_start(stats: Statistics, method: str, n_components: int, rules: str, s
 
 
 def run_starts(
-    stats: Statistics, method: str, n_components: int, n_starts: int, n_iter: int, rules: str, seed: int = 0
+    stats: Statistics,
+    method: str,
+    n_components: int,
+    n_starts: int,
+    n_iter: int,
+    rules: str,
+    seed: int = 0,
 ) -> Run:
     """The runs of several random starts, with the error after every update, which `multistart` does not keep."""
     chosen = METHODS[method]

@@ -47,7 +47,11 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        path = unquote(request.path.split("?")[0].removeprefix("/").removeprefix("download/storage/v1/b/data/o/"))
+        path = unquote(
+            request.path.split("?")[0]
+            .removeprefix("/")
+            .removeprefix("download/storage/v1/b/data/o/")
+        )
         with self._lock:
             self.asked[path] += 1
             n = self.asked[path]
@@ -155,7 +159,11 @@ def s3_server(bucket: str) -> Iterator[tuple[str, Any]]:
     server.start()
     try:
         url = "http://{}:{}".format(*server.get_host_and_port())
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing", "region_name": "us-east-1"}
+        keys = {
+            "aws_access_key_id": "testing",
+            "aws_secret_access_key": "testing",
+            "region_name": "us-east-1",
+        }
         client = boto3.client("s3", endpoint_url=url, **keys)
         client.create_bucket(Bucket=bucket)
         yield url, client
@@ -166,4 +174,8 @@ def s3_server(bucket: str) -> Iterator[tuple[str, Any]]:
 def upload(client: Any, bucket: str, folder: Path) -> None:
     for file in folder.rglob("*"):
         if file.is_file():
-            client.put_object(Bucket=bucket, Key=file.relative_to(folder.parent).as_posix(), Body=file.read_bytes())
+            client.put_object(
+                Bucket=bucket,
+                Key=file.relative_to(folder.parent).as_posix(),
+                Body=file.read_bytes(),
+            )

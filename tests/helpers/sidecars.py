@@ -14,7 +14,9 @@ def undescribed(folder: Path) -> list[str]:
     for table in folder.rglob("*.tsv"):
         file = table.with_suffix(".json")
         about = json.loads(file.read_text()) if file.is_file() else {}
-        found += [f"{table.name}:{name}" for name in read_table(table)[0] if not _says(about.get(name))]
+        found += [
+            f"{table.name}:{name}" for name in read_table(table)[0] if not _says(about.get(name))
+        ]
     return found
 
 

@@ -36,7 +36,9 @@ def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> 
 def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
     """A store against the cohorts it was made of."""
     one = cohorts[0]
-    np.testing.assert_array_equal(np.asarray(stored.X), np.concatenate([each.X for each in cohorts]))
+    np.testing.assert_array_equal(
+        np.asarray(stored.X), np.concatenate([each.X for each in cohorts])
+    )
     assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
     for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
         np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
@@ -46,7 +48,11 @@ def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
         assert stored.mask is None
     else:
         np.testing.assert_array_equal(stored.mask, one.mask)
-    assert (stored.hemisphere, stored.modality, stored.units) == (one.hemisphere, one.modality, one.units)
+    assert (stored.hemisphere, stored.modality, stored.units) == (
+        one.hemisphere,
+        one.modality,
+        one.units,
+    )
     assert list(stored.participants) == list(one.participants)
     for name, column in stored.participants.items():
         expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
@@ -58,4 +64,8 @@ def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }

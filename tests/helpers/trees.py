@@ -76,8 +76,12 @@ def write_gifti(
 def write_surface(path: Path, coordinates: np.ndarray, triangles: np.ndarray) -> Path:
     """A GIFTI surface, e.g. a sphere."""
     arrays = [
-        nib.gifti.GiftiDataArray(np.asarray(coordinates, np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"),
-        nib.gifti.GiftiDataArray(np.asarray(triangles, np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"),
+        nib.gifti.GiftiDataArray(
+            np.asarray(coordinates, np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"
+        ),
+        nib.gifti.GiftiDataArray(
+            np.asarray(triangles, np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"
+        ),
     ]
     nib.save(nib.gifti.GiftiImage(darrays=arrays), path)
     return path
@@ -138,7 +142,9 @@ def gifti_files(
     folder.mkdir(parents=True, exist_ok=True)
     for side, rows in maps.items():
         for subject, row in zip(subjects, rows, strict=True):
-            write_gifti(folder / f"{form.format(subject=subject, hemi=_LETTER[side])}.shape.gii", row, side)
+            write_gifti(
+                folder / f"{form.format(subject=subject, hemi=_LETTER[side])}.shape.gii", row, side
+            )
     return folder
 
 
@@ -152,8 +158,13 @@ def cifti_files(
     """One dscalar per subject, with both hemispheres where there are two."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{form.format(subject=subject)}.dscalar.nii" for subject in subjects]
-    whole = write_cifti(paths[0], {side: rows[:1] for side, rows in maps.items()}, cortex).read_bytes()
-    used = {side: np.ones(rows.shape[1], dtype=bool) if cortex is None else cortex[side] for side, rows in maps.items()}
+    whole = write_cifti(
+        paths[0], {side: rows[:1] for side, rows in maps.items()}, cortex
+    ).read_bytes()
+    used = {
+        side: np.ones(rows.shape[1], dtype=bool) if cortex is None else cortex[side]
+        for side, rows in maps.items()
+    }
     n = sum(int(inside.sum()) for inside in used.values())
     # nibabel takes a while over the XML, which is the same in all files
     for i, path in enumerate(paths):
@@ -164,7 +175,9 @@ def cifti_files(
 
 def write_npz(path: Path, subjects: Sequence[str], maps: Maps, **columns: np.ndarray) -> Path:
     """subjects × vertices, left columns first, with names and whatever else there is one of per subject."""
-    np.savez_compressed(path, X=np.concatenate(list(maps.values()), axis=1), subjects=np.array(subjects), **columns)
+    np.savez_compressed(
+        path, X=np.concatenate(list(maps.values()), axis=1), subjects=np.array(subjects), **columns
+    )
     return path
 
 
@@ -181,7 +194,12 @@ def hcp_tree(
         folder = root / subject / "MNINonLinear" / "fsaverage_LR32k"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{subject}.{measure}.32k_fs_LR.dscalar.nii"
-        write_cifti(path, {side: rows[i : i + 1] for side, rows in maps.items()}, cortex, [f"{subject}_{measure}"])
+        write_cifti(
+            path,
+            {side: rows[i : i + 1] for side, rows in maps.items()},
+            cortex,
+            [f"{subject}_{measure}"],
+        )
         for letter in "LR" if sphere is not None else "":
             write_surface(folder / f"{subject}.{letter}.sphere.32k_fs_LR.surf.gii", *sphere)  # type: ignore[misc]
     return root
@@ -197,10 +215,16 @@ def fmriprep_tree(
 ) -> Path:
     """sub-01/func/sub-01_task-rest_hemi-L_space-fsaverage5_stat-reho_boldmap.shape.gii, for each hemisphere."""
     (root / "logs").mkdir(parents=True, exist_ok=True)
-    (root / "dataset_description.json").write_text('{"Name": "fMRIPrep", "DatasetType": "derivative"}')
+    (root / "dataset_description.json").write_text(
+        '{"Name": "fMRIPrep", "DatasetType": "derivative"}'
+    )
     for side, rows in maps.items():
         for subject, row in zip(subjects, rows, strict=True):
             folder = root / subject / "func"
             folder.mkdir(parents=True, exist_ok=True)
-            write_gifti(folder / f"{subject}_{entities}_hemi-{_LETTER[side]}_{space}_{suffix}.gii", row, side)
+            write_gifti(
+                folder / f"{subject}_{entities}_hemi-{_LETTER[side]}_{space}_{suffix}.gii",
+                row,
+                side,
+            )
     return root

@@ -19,7 +19,9 @@ def wb_command(*words: object) -> None:
     program = shutil.which("wb_command")
     if program is None:
         pytest.skip("wb_command is not installed: no live Connectome Workbench to compare with")
-    patient = os.environ | {"OMP_WAIT_POLICY": "passive"}  # its threads would spin while others hold the processors
+    patient = os.environ | {
+        "OMP_WAIT_POLICY": "passive"
+    }  # its threads would spin while others hold the processors
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, env=patient)
     assert done.returncode == 0, done.stderr
 
@@ -35,10 +37,16 @@ def write_metric(path: Path, values: np.ndarray, side: str = "left") -> Path:
     return path
 
 
-def write_surface(path: Path, coordinates: np.ndarray, faces: np.ndarray, side: str | None = "left") -> Path:
+def write_surface(
+    path: Path, coordinates: np.ndarray, faces: np.ndarray, side: str | None = "left"
+) -> Path:
     """A mesh as a .surf.gii file."""
-    meta = nibabel.gifti.GiftiMetaData({} if side is None else {"AnatomicalStructurePrimary": SIDES[side]})
-    points = nibabel.gifti.GiftiDataArray(np.asarray(coordinates, np.float32), "NIFTI_INTENT_POINTSET", meta=meta)
+    meta = nibabel.gifti.GiftiMetaData(
+        {} if side is None else {"AnatomicalStructurePrimary": SIDES[side]}
+    )
+    points = nibabel.gifti.GiftiDataArray(
+        np.asarray(coordinates, np.float32), "NIFTI_INTENT_POINTSET", meta=meta
+    )
     triangles = nibabel.gifti.GiftiDataArray(np.asarray(faces, np.int32), "NIFTI_INTENT_TRIANGLE")
     nibabel.save(nibabel.gifti.GiftiImage(darrays=[points, triangles]), path)
     return path

@@ -33,7 +33,12 @@ def bombs(file: Path, whole: bytes, form: str, large: bool = False) -> Iterator[
         **(_zip_bombs(whole) if form == "zip" else {}),
     }
     for other in sorted(file.parent.iterdir()):
-        if other.suffix == file.suffix and other != file and other.is_file() and other.stat().st_size < 10**6:
+        if (
+            other.suffix == file.suffix
+            and other != file
+            and other.is_file()
+            and other.stat().st_size < 10**6
+        ):
             contents[f"{other.name} in its place"] = other.read_bytes()
     for how, data in contents.items():
         if large or not callable(data):
@@ -67,7 +72,10 @@ def _by_name(name: str, whole: bytes) -> Mapping[str, Content]:
     if name.endswith(".mgz"):
         return _mgz()
     if name.endswith(".mgh"):
-        return {"a header of 8 EiB": struct.pack(">7i", 1, 2**31 - 1, 1, 1, 2**31 - 1, 3, 1) + bytes(300)}
+        return {
+            "a header of 8 EiB": struct.pack(">7i", 1, 2**31 - 1, 1, 1, 2**31 - 1, 3, 1)
+            + bytes(300)
+        }
     if name.endswith((".gii", ".gii.gz")):
         inside = _array(whole.decode("latin-1")[:3000].replace("<", "&lt;"), 642)
         return {**_gifti(), "a document inside the data": inside}
@@ -78,11 +86,17 @@ def _by_name(name: str, whole: bytes) -> Mapping[str, Content]:
     if name.endswith(".annot"):
         return {
             "two thousand million vertices": struct.pack(">i", 2**31 - 1) + whole[4:],
-            "a table of as many colours": whole[: 4 + 8 * 642] + struct.pack(">5i", 1, -2, 2**31 - 1, 0, 2**31 - 1),
-            "a name of as many bytes": whole[: 4 + 8 * 642] + struct.pack(">6i", 1, -2, 3, 2**31 - 1, 3, 0),
+            "a table of as many colours": whole[: 4 + 8 * 642]
+            + struct.pack(">5i", 1, -2, 2**31 - 1, 0, 2**31 - 1),
+            "a name of as many bytes": whole[: 4 + 8 * 642]
+            + struct.pack(">6i", 1, -2, 3, 2**31 - 1, 3, 0),
         }
     if name in ("lh.sphere", "lh.thickness"):
-        return {"two thousand million vertices": whole[:3] + b"x\n\n" + struct.pack(">2i", 2**31 - 1, 2**31 - 1)}
+        return {
+            "two thousand million vertices": whole[:3]
+            + b"x\n\n"
+            + struct.pack(">2i", 2**31 - 1, 2**31 - 1)
+        }
     if name.endswith((".tsv", ".label", ".md")):
         return {
             **_table_bombs(),
@@ -103,13 +117,25 @@ def _table_bombs() -> dict[str, Content]:
         "60 MB of empty rows": lambda: head + b"\n" * (6 * 10**7),
         "60 MB of one letter": lambda: head + b"a\tb\n" * 15_000_000,
         "as many cells as may be": lambda: head + rows(b"%d\t1.5\n", 1_490_000),
-        "a long cell and many short ones": lambda: head + b"a\t" + b"x" * 29_000 + b"\n" + rows(b"s%d\tq\n", 10**6),
+        "a long cell and many short ones": lambda: (
+            head + b"a\t" + b"x" * 29_000 + b"\n" + rows(b"s%d\tq\n", 10**6)
+        ),
         "methods of 127 MB": lambda: b"a b\n" * 31_750_000,
         "quotes in quotes": head + b'"' * 10**6,
         "quoted line breaks": head + b'a\t"' + b"\n" * 10**5 + b'"\n',
         **{
             f"control {control!a}": head + f"a\t1\nb{control}\t2\n".encode("utf-8", "surrogatepass")
-            for control in ("\x1b[31m", "\x07", "\x85", "\u2028", "\u202e", "\u2066", "\ud800", "\ufeff", "\v")
+            for control in (
+                "\x1b[31m",
+                "\x07",
+                "\x85",
+                "\u2028",
+                "\u202e",
+                "\u2066",
+                "\ud800",
+                "\ufeff",
+                "\v",
+            )
         },
         "control in a column": "participant_id\tx\u202ey\na\t1\n".encode(),
         "infinite": head + b"sub-01\t-inf\n",
@@ -138,7 +164,11 @@ def _zeros(gzip_too: bool) -> bytes:
 
 
 def _array(
-    data: str, n: int, encoding: str = "GZipBase64Binary", kind: str = "NIFTI_TYPE_FLOAT32", more: str = ""
+    data: str,
+    n: int,
+    encoding: str = "GZipBase64Binary",
+    kind: str = "NIFTI_TYPE_FLOAT32",
+    more: str = "",
 ) -> bytes:
     return (
         f'<?xml version="1.0"?><GIFTI Version="1.0" NumberOfDataArrays="1"><DataArray Intent="NIFTI_INTENT_SHAPE" '
@@ -168,12 +198,21 @@ def _gifti() -> dict[str, bytes]:
         "a DTD elsewhere and here": _declared("M", 10, "<M/>", 'SYSTEM "http://localhost:9/x.dtd"'),
         "a parameter entity": b'<!DOCTYPE x [<!ENTITY % e SYSTEM "file:///etc/passwd"> %e;]><GIFTI/>',
         "one attribute of 15 MB": b'<GIFTI a="' + b"A" * 15_000_000 + b'"/>',
-        "attributes without end": b"<GIFTI " + b" ".join(b'a%d=""' % i for i in range(10**6)) + b"/>",
-        "values without end": b"<GIFTI>" + (b"<Value>" + b"A" * 10**6 + b"</Value>") * 15 + b"</GIFTI>",
+        "attributes without end": b"<GIFTI "
+        + b" ".join(b'a%d=""' % i for i in range(10**6))
+        + b"/>",
+        "values without end": b"<GIFTI>"
+        + (b"<Value>" + b"A" * 10**6 + b"</Value>") * 15
+        + b"</GIFTI>",
         "data without end": _array("A" * 15_000_000, 642),
-        "a document type elsewhere": b'<!DOCTYPE GIFTI SYSTEM "http://localhost:9/x.dtd">' + _array("", 1),
-        "data in another file": _array("", 642, "ExternalFileBinary", more='ExternalFileName="/etc/passwd"'),
-        "numbers of 5000 digits": _array("", 642).replace(b'Dim0="642"', b'Dim0="' + b"9" * 5000 + b'"'),
+        "a document type elsewhere": b'<!DOCTYPE GIFTI SYSTEM "http://localhost:9/x.dtd">'
+        + _array("", 1),
+        "data in another file": _array(
+            "", 642, "ExternalFileBinary", more='ExternalFileName="/etc/passwd"'
+        ),
+        "numbers of 5000 digits": _array("", 642).replace(
+            b'Dim0="642"', b'Dim0="' + b"9" * 5000 + b'"'
+        ),
         "one name of 15 MB": b"<GIFTI><MetaData><MD><Name>"
         + "é\U0001f600".encode() * 2_500_000
         + b"</Name></MD></MetaData></GIFTI>",
@@ -190,14 +229,23 @@ def _declared(tag: str, size: int, body: str, elsewhere: str = "") -> bytes:
 @cache
 def _npy() -> dict[str, bytes]:
     return {
-        "eight exabytes": npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**40}, {2**21})}}"),
+        "eight exabytes": npy_header(
+            f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**40}, {2**21})}}"
+        ),
         "a pickle": npy_header("{'descr': '|O', 'fortran_order': False, 'shape': (3, 642)}")
         + b"cos\nsystem\n(S'id'\ntR.",
         "a header that nests": npy_header("(" * 4000 + ")" * 4000),
         "a header of signs": npy_header("-" * 9000 + "1"),
-        "a type of 4 GiB": npy_header("{'descr': '<U1000000000', 'fortran_order': False, 'shape': (3,)}"),
-        "a shape below zero": npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, -642)}") + bytes(8000),
-        "sixty-four dimensions": npy_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 200}}}")
+        "a type of 4 GiB": npy_header(
+            "{'descr': '<U1000000000', 'fortran_order': False, 'shape': (3,)}"
+        ),
+        "a shape below zero": npy_header(
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, -642)}"
+        )
+        + bytes(8000),
+        "sixty-four dimensions": npy_header(
+            f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 200}}}"
+        )
         + bytes(4),
     }
 
@@ -219,7 +267,9 @@ def _cifti(whole: bytes) -> dict[str, bytes]:
         "an extension without end": lie(544, "<i", 2**31 - 1),
         "an extension of no size": lie(544, "<i", 0),
         **{how: _with_xml(whole, data) for how, data in _cifti_xml().items()},
-        "vertices without end": whole.replace(b'SurfaceNumberOfVertices="642"', b'SurfaceNumberOfVertices="999"'),
+        "vertices without end": whole.replace(
+            b'SurfaceNumberOfVertices="642"', b'SurfaceNumberOfVertices="999"'
+        ),
     }
 
 
@@ -237,7 +287,9 @@ def _cifti_xml() -> dict[str, bytes]:
         "default attributes": _declared("M", 4_000_000, "<M/>" * 3000).replace(b"GIFTI", b"CIFTI"),
         "elements without end": b'<CIFTI Version="2">' + b"<M/>" * 2**20,
         "one attribute of 15 MB": b'<CIFTI Version="2" a="' + b"A" * 15_000_000 + b'"/>',
-        "a name of 15 MB": b'<CIFTI Version="2"><MapName>' + b"A" * 15_000_000 + b"</MapName></CIFTI>",
+        "a name of 15 MB": b'<CIFTI Version="2"><MapName>'
+        + b"A" * 15_000_000
+        + b"</MapName></CIFTI>",
     }
 
 
@@ -248,7 +300,9 @@ def _json_bombs() -> dict[str, Content]:
         "60 MB of numbers": lambda: b"[" + b"1," * 30_000_000 + b"1]",
         "60 MB of small records": lambda: b"[" + b'{"a":1},' * 7_500_000 + b"{}]",
         "as many values as may be": lambda: b"[" + b'"abcdefgh",' * 3_999_990 + b'"x"]',
-        "as many characters as may be": lambda: b"[" + ('"' + "é€" * 400_000 + '",').encode() * 30 + b"1]",
+        "as many characters as may be": lambda: (
+            b"[" + ('"' + "é€" * 400_000 + '",').encode() * 30 + b"1]"
+        ),
         "one text of 100 MB": lambda: b'{"a": "' + b"x" * 10**8 + b'"}',
         "one text of 60 MB": lambda: b'{"a": "' + b"x" * (6 * 10**7) + b'"}',
         "control characters": b'{"a\\u202e": "\\u001b[31m\\u2028\\u0000"}',
@@ -267,14 +321,20 @@ def _zip_bombs(whole: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         content = {info.filename: archive.read(info) for info in archive.infolist()}
     large = next(name for name in content if not name.endswith(".json"))
-    zeros = npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (100, 250000)}") + bytes(10**8)
+    zeros = npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (100, 250000)}") + bytes(
+        10**8
+    )
     made = {
         "a member of 100 MB of zeros": _zip(content | {large: zeros}, zipfile.ZIP_DEFLATED),
         "bzip2": _zip(content, zipfile.ZIP_BZIP2),
         "lzma": _zip(content, zipfile.ZIP_LZMA),
         "one member twice": _doubled(content),
-        "names that lead out": _zip({f"../../{name}": data for name, data in content.items()}, zipfile.ZIP_STORED),
-        "twenty thousand members": _zip({f"{i}.npy": b"" for i in range(20_000)} | content, zipfile.ZIP_STORED),
+        "names that lead out": _zip(
+            {f"../../{name}": data for name, data in content.items()}, zipfile.ZIP_STORED
+        ),
+        "twenty thousand members": _zip(
+            {f"{i}.npy": b"" for i in range(20_000)} | content, zipfile.ZIP_STORED
+        ),
         "nothing": _zip({}, zipfile.ZIP_STORED),
     }
     for how, data in _npy().items():
@@ -332,7 +392,11 @@ def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
         "a zarr array of 8 EiB in one chunk": with_mean(shape=[2**60], chunk_grid=grid(2**60)),
         "zarr chunks without end": with_mean(shape=[2**40], chunk_grid=grid(1)),
         "a zarr array of another type": with_mean(data_type="int64"),
-        "a zarr codec that unpickles": with_mean(codecs=[{"name": "numcodecs.pickle", "configuration": {}}]),
+        "a zarr codec that unpickles": with_mean(
+            codecs=[{"name": "numcodecs.pickle", "configuration": {}}]
+        ),
         "a zarr record that nests": _zip(content | {"mean/zarr.json": deep}, zipfile.ZIP_STORED),
-        "attributes that nest": _zip(content | {"zarr.json": b'{"attributes":' + deep}, zipfile.ZIP_STORED),
+        "attributes that nest": _zip(
+            content | {"zarr.json": b'{"attributes":' + deep}, zipfile.ZIP_STORED
+        ),
     }

@@ -76,13 +76,17 @@ def run_campaign(
             if untouched.verdict != "read":
                 raise AssertionError(f"the valid {kind} is not read: {untouched}")
 
-            def read(data: bytes, how: str, number: int = number, file: Path = file, kind: str = kind) -> None:
+            def read(
+                data: bytes, how: str, number: int = number, file: Path = file, kind: str = kind
+            ) -> None:
                 file.write_bytes(data)
                 outcome = worker.ask(number)
                 result.add(kind, how, outcome)
                 if keep is not None and not outcome.good:
                     keep.mkdir(parents=True, exist_ok=True)
-                    (keep / f"{len(result.bad):04d}-{outcome.verdict}-{file.name}").write_bytes(data)
+                    (keep / f"{len(result.bad):04d}-{outcome.verdict}-{file.name}").write_bytes(
+                        data
+                    )
 
             for data in drawn(whole, specimen["form"], per_kind, random_seed):
                 read(data, "damaged")

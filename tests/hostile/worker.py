@@ -50,7 +50,12 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         tests = Path(__file__).resolve().parents[1]
         found = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": found, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": found,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
         # every thread would reserve address space of its own, which the limit counts
         environment["MALLOC_ARENA_MAX"] = "1"
         self._process = subprocess.Popen(
@@ -119,7 +124,12 @@ def _read(specimen: Any) -> dict[str, Any]:
         except MemoryError:
             verdict = "memory"
     signal.setitimer(signal.ITIMER_PROF, 0)
-    return {"verdict": verdict, "message": text[:2000], "error": error, "seconds": time.process_time() - begin}
+    return {
+        "verdict": verdict,
+        "message": text[:2000],
+        "error": error,
+        "seconds": time.process_time() - begin,
+    }
 
 
 def _forked(specimen: Any) -> dict[str, Any]:
@@ -153,7 +163,10 @@ def serve(folder: Path) -> None:
         specimens = make_specimens(folder)
         for one in specimens:
             one.read()  # what is imported now is not imported by every child
-        listed = [{"kind": one.kind, "file": str(one.file), "named": one.named, "form": one.form} for one in specimens]
+        listed = [
+            {"kind": one.kind, "file": str(one.file), "named": one.named, "form": one.form}
+            for one in specimens
+        ]
         print(json.dumps(listed), file=out, flush=True)
         for line in sys.stdin:
             print(json.dumps(_forked(specimens[int(line)])), file=out, flush=True)

@@ -73,16 +73,28 @@ def _in_store(pattern: str) -> Callable[[Path], None]:
 
 
 OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    **{f"maps {name}": (name, read_maps) for name in ("a.gii", "a.dscalar.nii", "a.mgh", "a.npy", "a.npz", "lh.area")},
-    **{f"mask {name}": (name, lambda p: read_mask(p, {"left": 642})) for name in ("a.label", "a.npy", "a.annot")},
+    **{
+        f"maps {name}": (name, read_maps)
+        for name in ("a.gii", "a.dscalar.nii", "a.mgh", "a.npy", "a.npz", "lh.area")
+    },
+    **{
+        f"mask {name}": (name, lambda p: read_mask(p, {"left": 642}))
+        for name in ("a.label", "a.npy", "a.annot")
+    },
     "atlas": ("lh.annot", lambda p: read_atlas(p, SITES, "left")),
     "surface": ("a.surf.gii", read_surface),
     "geometry": ("lh.sphere", read_surface),
     "participants": ("participants.tsv", read_participants),
     "model": ("model.zip", load_model),
     "diagnostics": ("diagnostics.npz", load_diagnostics),
-    **{f"store {one}": ("x", _in_store(one)) for one in ("zarr.json", "commit.json", "part-*/zarr.json")},
-    **{f"store {one}": ("x", _in_store(one)) for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")},
+    **{
+        f"store {one}": ("x", _in_store(one))
+        for one in ("zarr.json", "commit.json", "part-*/zarr.json")
+    },
+    **{
+        f"store {one}": ("x", _in_store(one))
+        for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")
+    },
 }
 
 
@@ -91,14 +103,22 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 def test_what_is_not_a_plain_file_is_refused(tmp_path: Path, kind: str, opening: str) -> None:
     name, read = OPENINGS[opening]
     KINDS[kind](tmp_path / name)
-    with pytest.raises(FileError, match=r"not a file|a system file|bytes instead of|not a cohort store") as refusal:
+    with pytest.raises(
+        FileError, match=r"not a file|a system file|bytes instead of|not a cohort store"
+    ) as refusal:
         read(tmp_path / name)
     assert str(tmp_path) in refusal.value.path
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "read", [open_file, hash_file, lambda p: open_plain(p).__enter__(), lambda p: map_file(p, "u1", 0, (1,))]
+    "read",
+    [
+        open_file,
+        hash_file,
+        lambda p: open_plain(p).__enter__(),
+        lambda p: map_file(p, "u1", 0, (1,)),
+    ],
 )
 def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
     KINDS[kind](tmp_path / "x")
@@ -106,7 +126,9 @@ def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], An
         read(tmp_path / "x")
 
 
-@pytest.mark.parametrize("pattern", ["/proc/**/lh.thickness", "/sys/*/lh.thickness", "/**/lh.thickness"])
+@pytest.mark.parametrize(
+    "pattern", ["/proc/**/lh.thickness", "/sys/*/lh.thickness", "/**/lh.thickness"]
+)
 def test_patterns_do_not_search_the_system(pattern: str) -> None:
     with pytest.raises(FileError, match="name a folder of maps") as refusal:
         load_cohort(pattern)

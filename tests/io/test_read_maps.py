@@ -41,17 +41,23 @@ def test_mgh_types(tmp_path: Path, dtype: str) -> None:
 
 
 def test_morph(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(read_maps(write_morph(tmp_path / "lh.thickness", X[0])).parts[None], X[:1])
+    np.testing.assert_array_equal(
+        read_maps(write_morph(tmp_path / "lh.thickness", X[0])).parts[None], X[:1]
+    )
 
 
-@pytest.mark.parametrize("encoding", ["GIFTI_ENCODING_ASCII", "GIFTI_ENCODING_B64BIN", "GIFTI_ENCODING_B64GZ"])
+@pytest.mark.parametrize(
+    "encoding", ["GIFTI_ENCODING_ASCII", "GIFTI_ENCODING_B64BIN", "GIFTI_ENCODING_B64GZ"]
+)
 def test_gifti(tmp_path: Path, encoding: str) -> None:
     path = write_gifti(tmp_path / "x.shape.gii", X, "right", ["a", "b", "c"], encoding=encoding)
     maps = read_maps(path)
     np.testing.assert_array_equal(maps.parts["right"], np.stack(nib.load(path).agg_data()))
     assert maps.names == ("a", "b", "c")
     (tmp_path / "y.shape.gii.gz").write_bytes(gzip.compress(path.read_bytes()))
-    np.testing.assert_array_equal(read_maps(tmp_path / "y.shape.gii.gz").parts["right"], maps.parts["right"])
+    np.testing.assert_array_equal(
+        read_maps(tmp_path / "y.shape.gii.gz").parts["right"], maps.parts["right"]
+    )
 
 
 def test_gifti_time_series(tmp_path: Path) -> None:
@@ -67,9 +73,15 @@ def test_gifti_array_of_two_dimensions(tmp_path: Path, order: str) -> None:
 
 
 def test_cifti_scalars(tmp_path: Path) -> None:
-    path = write_cifti(tmp_path / "x.dscalar.nii", {"left": LEFT, "right": RIGHT}, CORTEX, ["a", "b", "c"])
+    path = write_cifti(
+        tmp_path / "x.dscalar.nii", {"left": LEFT, "right": RIGHT}, CORTEX, ["a", "b", "c"]
+    )
     maps = read_maps(path)
-    assert maps.names == ("a", "b", "c") and maps.step is None and list(maps.parts) == ["left", "right"]
+    assert (
+        maps.names == ("a", "b", "c")
+        and maps.step is None
+        and list(maps.parts) == ["left", "right"]
+    )
     data, axis = nib.load(path).get_fdata(dtype=np.float32), nib.load(path).header.get_axis(1)
     for (_, columns, model), side in zip(axis.iter_structures(), ("left", "right"), strict=True):
         expected = np.full((3, 642), np.nan, dtype=np.float32)
@@ -80,14 +92,24 @@ def test_cifti_scalars(tmp_path: Path) -> None:
 def test_cifti_series(tmp_path: Path) -> None:
     maps = read_maps(write_cifti(tmp_path / "x.dtseries.nii", {"right": RIGHT}, step=0.72))
     np.testing.assert_array_equal(maps.parts["right"], RIGHT)
-    assert maps.step == pytest.approx(0.72, rel=1e-12) and maps.names == () and list(maps.parts) == ["right"]
+    assert (
+        maps.step == pytest.approx(0.72, rel=1e-12)
+        and maps.names == ()
+        and list(maps.parts) == ["right"]
+    )
 
 
 def test_cifti_leaves_out_voxels(tmp_path: Path) -> None:
-    voxels = nib.cifti2.BrainModelAxis.from_mask(np.ones((2, 2, 2), dtype=bool), name="thalamus_left", affine=np.eye(4))
-    surface = nib.cifti2.BrainModelAxis.from_mask(CORTEX["left"], name="CIFTI_STRUCTURE_CORTEX_LEFT")
+    voxels = nib.cifti2.BrainModelAxis.from_mask(
+        np.ones((2, 2, 2), dtype=bool), name="thalamus_left", affine=np.eye(4)
+    )
+    surface = nib.cifti2.BrainModelAxis.from_mask(
+        CORTEX["left"], name="CIFTI_STRUCTURE_CORTEX_LEFT"
+    )
     axis, n = voxels + surface, 8 + int(CORTEX["left"].sum())
-    image = nib.Cifti2Image(np.arange(n, dtype=np.float32)[None], (nib.cifti2.ScalarAxis(["a"]), axis))
+    image = nib.Cifti2Image(
+        np.arange(n, dtype=np.float32)[None], (nib.cifti2.ScalarAxis(["a"]), axis)
+    )
     image.nifti_header.set_intent("ConnDenseScalar")
     nib.save(image, tmp_path / "x.dscalar.nii")
     maps = read_maps(tmp_path / "x.dscalar.nii")
@@ -101,7 +123,14 @@ def test_npy_and_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", X[0].astype(np.float64))
     np.testing.assert_array_equal(read_maps(tmp_path / "y.npy").parts[None], X[:1])
     mask = np.r_[CORTEX["left"], CORTEX["right"]]
-    np.savez(tmp_path / "x.npz", x_lh=LEFT, x_rh=RIGHT, subject=["p", "q", "r"], age=np.arange(3), mask=mask)
+    np.savez(
+        tmp_path / "x.npz",
+        x_lh=LEFT,
+        x_rh=RIGHT,
+        subject=["p", "q", "r"],
+        age=np.arange(3),
+        mask=mask,
+    )
     maps = read_maps(tmp_path / "x.npz")
     np.testing.assert_array_equal(maps.parts["left"], LEFT)
     np.testing.assert_array_equal(maps.parts["right"], RIGHT)
@@ -112,7 +141,10 @@ def test_npy_and_npz(tmp_path: Path) -> None:
 
 def test_npz_of_several_arrays_asks(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", thickness=X, area=2 * X)
-    with pytest.raises(CohortError, match=r"x\.npz: contains thickness \(3, 642\), area \(3, 642\); name .* measure"):
+    with pytest.raises(
+        CohortError,
+        match=r"x\.npz: contains thickness \(3, 642\), area \(3, 642\); name .* measure",
+    ):
         read_maps(tmp_path / "x.npz")
     np.testing.assert_array_equal(read_maps(tmp_path / "x.npz", "area").parts[None], 2 * X)
     with pytest.raises(CohortError, match="none is called 'volume'"):
@@ -153,7 +185,11 @@ def test_headers_that_promise_too_much(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", _npz_member((10**6, 2 * 10**6)))
     (tmp_path / "lh.thickness").write_bytes(b"\xff\xff\xff" + struct.pack(">3i", 2**30, 0, 1))
-    gifti = write_gifti(tmp_path / "a.shape.gii", X[0]).read_text().replace('Dim0="642"', 'Dim0="4000000"')
+    gifti = (
+        write_gifti(tmp_path / "a.shape.gii", X[0])
+        .read_text()
+        .replace('Dim0="642"', 'Dim0="4000000"')
+    )
     (tmp_path / "a.shape.gii").write_text(gifti)
     cifti = bytearray(write_cifti(tmp_path / "a.dscalar.nii", {"left": LEFT}).read_bytes())
     cifti[16 + 8 * 5 : 16 + 8 * 6] = struct.pack("<q", 2**40)
@@ -170,24 +206,33 @@ def test_a_file_that_grows_too_much_is_refused(tmp_path: Path) -> None:
     """2 GiB of zeros in 2 MB; the header tells the truth."""
     with gzip.open(tmp_path / "a.mgz", "wb", compresslevel=1) as file:
         file.write(_mgh_header((10**6, 1, 1, 512)))
-    with pytest.raises(CohortError, match=r"a\.mgz: claims 1\.91 GiB of data in \d+ bytes, .*check its origin"):
+    with pytest.raises(
+        CohortError, match=r"a\.mgz: claims 1\.91 GiB of data in \d+ bytes, .*check its origin"
+    ):
         read_maps(tmp_path / "a.mgz")
 
 
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        ('[<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]', "declares XML entities or attributes"),
+        (
+            '[<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]',
+            "declares XML entities or attributes",
+        ),
         ('[<!ATTLIST DataArray F CDATA "AAAA">]', "declares XML entities or attributes"),
         ('SYSTEM "gifti.dtd" [<!ATTLIST M F CDATA "AAAA">]', "declares XML entities or attributes"),
         ('[<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;]', "declares XML entities or attributes"),
         ('SYSTEM "http://www.nitrc.org/frs/download.php/115/gifti.dtd"', None),
     ],
 )
-def test_a_document_type_may_be_named_but_not_declared(tmp_path: Path, declared: str, problem: str | None) -> None:
+def test_a_document_type_may_be_named_but_not_declared(
+    tmp_path: Path, declared: str, problem: str | None
+) -> None:
     text = write_gifti(tmp_path / "a.shape.gii", X[0]).read_text()
     start = text.index("<GIFTI")
-    (tmp_path / "a.shape.gii").write_text(f'<?xml version="1.0"?><!DOCTYPE GIFTI {declared}>{text[start:]}')
+    (tmp_path / "a.shape.gii").write_text(
+        f'<?xml version="1.0"?><!DOCTYPE GIFTI {declared}>{text[start:]}'
+    )
     if problem is None:
         assert read_maps(tmp_path / "a.shape.gii").n_maps == 1
         return
@@ -201,7 +246,10 @@ def test_a_document_type_may_be_named_but_not_declared(tmp_path: Path, declared:
     [
         (f'<DataArray a="{"A" * 70_000}"/>', "characters of attributes"),
         ("<M>" + "A" * 5 * 10**6 + "</M>", "characters of text"),
-        ("<M>" + "A" * 4 * 10**6 + "</M>" + ("<M>" + "A" * 4 * 10**6 + "</M>") * 16, "characters of names and values"),
+        (
+            "<M>" + "A" * 4 * 10**6 + "</M>" + ("<M>" + "A" * 4 * 10**6 + "</M>") * 16,
+            "characters of names and values",
+        ),
         ("<DataArray/>", "without data"),
     ],
 )
@@ -255,7 +303,9 @@ def test_older_cifti_and_other_dense_files_are_refused(tmp_path: Path) -> None:
     path = write_cifti(tmp_path / "a.dscalar.nii", {"left": LEFT})
     data = path.read_bytes()
     path.write_bytes(data.replace(b'<CIFTI Version="2.0"', b'<CIFTI Version="1.0"'))
-    with pytest.raises(CohortError, match=r"is CIFTI-1; convert it to CIFTI-2 with wb_command -file-convert"):
+    with pytest.raises(
+        CohortError, match=r"is CIFTI-1; convert it to CIFTI-2 with wb_command -file-convert"
+    ):
         read_maps(path)
     path.write_bytes(data.replace(b"CIFTI_INDEX_TYPE_SCALARS", b"CIFTI_INDEX_TYPE_PARCELS"))
     with pytest.raises(CohortError, match="contains brain_models × parcels; dscalar and dtseries"):
@@ -264,7 +314,9 @@ def test_older_cifti_and_other_dense_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("wb_command") is None, reason="wb_command is not installed")
 def test_files_that_workbench_writes(tmp_path: Path) -> None:
-    run = lambda *words: subprocess.run(["wb_command", *words], cwd=tmp_path, check=True, capture_output=True)
+    run = lambda *words: subprocess.run(
+        ["wb_command", *words], cwd=tmp_path, check=True, capture_output=True
+    )
     write_gifti(tmp_path / "left.func.gii", LEFT, "left", ["a", "b", "c"])
     write_gifti(tmp_path / "roi.shape.gii", CORTEX["left"].astype(float), "left")
     left = ("-left-metric", "left.func.gii", "-roi-left", "roi.shape.gii")
@@ -293,9 +345,13 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_damaged_files_are_read_or_refused_by_name(tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_damaged_files_are_read_or_refused_by_name(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
     path = tmp_path / name
     if not path.exists():
         WRITERS[name](path)

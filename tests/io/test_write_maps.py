@@ -37,7 +37,9 @@ def test_maps_are_read_back_by_nibabel_and_nilearn(tmp_path: Path) -> None:
     path = write_maps(tmp_path / "x.shape.gii", maps, "right", ["a", "b", "c"], {"Note": "n"})
     image = nib.load(path)
     assert [array.meta["Name"] for array in image.darrays] == ["a", "b", "c"]
-    assert {array.intent for array in image.darrays} == {nib.nifti1.intent_codes["NIFTI_INTENT_SHAPE"]}
+    assert {array.intent for array in image.darrays} == {
+        nib.nifti1.intent_codes["NIFTI_INTENT_SHAPE"]
+    }
     assert {array.data.shape for array in image.darrays} == {(642,)}
     assert image.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert image.meta["Note"] == "n"
@@ -53,7 +55,9 @@ def test_maps_are_read_back_by_nibabel_and_nilearn(tmp_path: Path) -> None:
         (("x.gii", np.ones((2, 5, 1)), "left"), r"n_vertices\); found shape \(2, 5, 1\)"),
     ],
 )
-def test_maps_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
+def test_maps_that_cannot_be_written(
+    tmp_path: Path, arguments: tuple[Any, ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         write_maps(tmp_path / arguments[0], *arguments[1:])
     assert not any(tmp_path.iterdir())
@@ -79,7 +83,9 @@ def test_colours_differ(n: int) -> None:
     assert len(np.unique(colours, axis=0)) == n
     assert [25, 5, 25] not in colours.tolist()  # FreeSurfer's unknown
     np.testing.assert_array_equal(distinct_colours(n + 1)[:n], colours)
-    assert np.ptp(colours.astype(int), axis=1).min() > 40, "a grey parcel looks like cortex without one"
+    assert np.ptp(colours.astype(int), axis=1).min() > 40, (
+        "a grey parcel looks like cortex without one"
+    )
 
 
 @pytest.fixture
@@ -89,20 +95,28 @@ def parcels() -> dict[str, Any]:
     return {"labels": labels, "names": ["a", "b", "c"], "colours": distinct_colours(3)}
 
 
-def test_labels_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcels: dict[str, Any]) -> None:
+def test_labels_are_read_back_by_nibabel_and_nilearn(
+    tmp_path: Path, parcels: dict[str, Any]
+) -> None:
     from nilearn.surface import load_surf_data
 
-    path = write_label_gii(tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"])
+    path = write_label_gii(
+        tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"]
+    )
     image = nib.load(path)
     assert image.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert image.darrays[0].intent == nib.nifti1.intent_codes["NIFTI_INTENT_LABEL"]
     assert image.labeltable.get_labels_as_dict() == {0: "???", 1: "a", 2: "b", 3: "c"}
-    np.testing.assert_allclose(image.labeltable.labels[2].rgba, [*parcels["colours"][1] / 255, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        image.labeltable.labels[2].rgba, [*parcels["colours"][1] / 255, 1], atol=1e-6
+    )
     np.testing.assert_array_equal(image.darrays[0].data, parcels["labels"])
     np.testing.assert_array_equal(load_surf_data(path), parcels["labels"])
 
 
-def test_annotations_are_read_back_by_nibabel_and_nilearn(tmp_path: Path, parcels: dict[str, Any]) -> None:
+def test_annotations_are_read_back_by_nibabel_and_nilearn(
+    tmp_path: Path, parcels: dict[str, Any]
+) -> None:
     from nilearn.surface import load_surf_data
 
     path = write_annot(tmp_path / "lh.x.annot", **parcels)
@@ -151,7 +165,9 @@ def test_dense_scalars_are_read_back(tmp_path: Path, hemi: str) -> None:
     assert list(scalars.name) == ["a", "b"]
     values, found = image.get_fdata(dtype=np.float32), np.zeros(maps.shape, dtype=np.float32)
     for name, columns, model in models.iter_structures():
-        side = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}[name]
+        side = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}[
+            name
+        ]
         assert model.nvertices[name] == N
         found[:, sides.index(side) * N + model.vertex] = values[:, columns]
     np.testing.assert_array_equal(found, np.where(mask, maps, 0).astype(np.float32))
@@ -164,14 +180,19 @@ def test_dense_scalars_without_a_mask_or_a_hemisphere(tmp_path: Path) -> None:
     assert list(whole.header.get_axis(0).name) == ["map01"]
     mask = np.repeat([True, False], N)
     half = nib.load(write_dscalar(tmp_path / "b.dscalar.nii", np.ones(2 * N), "both", mask=mask))
-    assert [name for name, _, _ in half.header.get_axis(1).iter_structures()] == ["CIFTI_STRUCTURE_CORTEX_LEFT"]
+    assert [name for name, _, _ in half.header.get_axis(1).iter_structures()] == [
+        "CIFTI_STRUCTURE_CORTEX_LEFT"
+    ]
 
 
 @pytest.mark.parametrize("hemi", ["left", "both"])
 def test_dense_labels_are_read_back_and_open_in_workbench(tmp_path: Path, hemi: str) -> None:
     n = N if hemi == "left" else 2 * N
     labels, mask = RNG.integers(0, 3, n), RNG.random(n) < 0.9
-    names, colours = ["component01 left insula (45.0 %)", "component02"], np.array([[230, 159, 0], [86, 180, 233]])
+    names, colours = (
+        ["component01 left insula (45.0 %)", "component02"],
+        np.array([[230, 159, 0], [86, 180, 233]]),
+    )
     path = write_dlabel(tmp_path / "x.dlabel.nii", labels, hemi, names, colours, mask)
     found = read_dlabel(path)
     keys = np.concatenate([keys for keys, _ in found.values()])
@@ -198,7 +219,9 @@ def test_dense_labels_are_read_back_and_open_in_workbench(tmp_path: Path, hemi: 
         (("x.dscalar.nii", np.ones(N), "left", ["a"], np.zeros(N, dtype=bool)), "True nowhere"),
     ],
 )
-def test_dense_scalars_that_cannot_be_written(tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:
+def test_dense_scalars_that_cannot_be_written(
+    tmp_path: Path, arguments: tuple[Any, ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         write_dscalar(tmp_path / arguments[0], *arguments[1:])
     assert not any(tmp_path.iterdir())
@@ -229,7 +252,9 @@ def test_workbench_reads_maps(tmp_path: Path) -> None:
 
 @workbench
 def test_workbench_reads_labels(tmp_path: Path, parcels: dict[str, Any]) -> None:
-    path = write_label_gii(tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"])
+    path = write_label_gii(
+        tmp_path / "x.label.gii", parcels["labels"], "right", parcels["names"], parcels["colours"]
+    )
     said = said_by_workbench(path)
     for expected in ("CortexRight", "642", "winner-takes-all", "???"):
         assert expected in said

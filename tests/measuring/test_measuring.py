@@ -21,7 +21,11 @@ from reproduction.formulas import Program
 from reproduction.settings import QUICK
 
 ROOT = Path(__file__).parents[2]
-FILES = [path for folder in ("reproduction", "benchmarks") for path in sorted((ROOT / folder).glob("*.py"))]
+FILES = [
+    path
+    for folder in ("reproduction", "benchmarks")
+    for path in sorted((ROOT / folder).glob("*.py"))
+]
 TINY = replace(
     QUICK,
     mesh="fsaverage3",
@@ -56,12 +60,17 @@ def test_reproduction_judges_every_claim(tmp_path: Path) -> None:
     ico.cohort.save_store(replace(cohort, mask=mask, truth=None), tmp_path / "store")
     reproduce(tmp_path, [tmp_path / "store"], TINY, list(EXPERIMENTS))
     datasets = table(tmp_path / "tables" / "datasets.tsv")
-    assert [row["dataset"] for row in datasets] == ["thickness (store), left", "thickness (store), right"]
+    assert [row["dataset"] for row in datasets] == [
+        "thickness (store), left",
+        "thickness (store), right",
+    ]
     claims = table(tmp_path / "tables" / "claims.tsv")
     assert len({claim["claim"] for claim in claims}) == 13
     assert {claim["verdict"] for claim in claims} <= {"holds", "holds in part", "does not hold"}
     for name in ("timing", "convergence", "sparsity", "ablation"):
-        assert {row["method"] for row in table(tmp_path / "tables" / f"{name}.tsv")} == set(ico.PAPER_METHODS)
+        assert {row["method"] for row in table(tmp_path / "tables" / f"{name}.tsv")} == set(
+            ico.PAPER_METHODS
+        )
     page = (tmp_path / "reproduction.html").read_text(encoding="utf-8")
     assert page.count("data:image/png") == len(list((tmp_path / "figures").glob("*.png")))
     # Columns of the literal σ reach about a tenth of the cortex, the others all of it.
@@ -84,7 +93,9 @@ def test_formulas_are_those_of_the_package(method: str) -> None:
     start = ico.solve(stats, method, 3, n_iter=1, rules="paper", random_state=0)
     expected = ico.solve(stats, method, start=(start.B, start.C), n_iter=15, rules="paper")
     for products in ("as read", "ordered", "without M"):
-        program = Program(method, stats.K.toarray(), np.asarray(stats.L), start.B, start.C, products)
+        program = Program(
+            method, stats.K.toarray(), np.asarray(stats.L), start.B, start.C, products
+        )
         for _ in range(15):
             program.update()
         np.testing.assert_allclose(program.B, expected.B, rtol=1e-6, atol=1e-12)
@@ -108,11 +119,17 @@ def test_only_public_names_are_used(path: Path) -> None:
             package = (node.module or "").split(".")[0]
             assert package != "tests" and node.level == 0
             if package == "icofactor":
-                assert node.module == "icofactor" and {alias.name for alias in node.names} <= set(ico.__all__)
+                assert node.module == "icofactor" and {alias.name for alias in node.names} <= set(
+                    ico.__all__
+                )
         elif isinstance(node, ast.Import):
-            assert not [alias.name for alias in node.names if alias.name.startswith(("icofactor.", "tests"))]
+            assert not [
+                alias.name for alias in node.names if alias.name.startswith(("icofactor.", "tests"))
+            ]
         elif isinstance(node, ast.Attribute):
-            assert not node.attr.startswith("_") or node.attr.startswith("__") or is_self(node.value)
+            assert (
+                not node.attr.startswith("_") or node.attr.startswith("__") or is_self(node.value)
+            )
             if isinstance(node.value, ast.Name) and node.value.id == "ico":
                 assert node.attr in dir(ico)
             elif ast.unparse(node.value).startswith("ico."):
@@ -130,7 +147,11 @@ def is_self(node: ast.expr) -> bool:
 def test_the_wheel_has_the_package_alone(tmp_path: Path) -> None:
     build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-c", build, str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     with zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}

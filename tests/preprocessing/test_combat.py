@@ -58,7 +58,9 @@ def neurocombat(
     from neuroCombat import neuroCombat as module
 
     monkeypatch.setattr(np, "int", int, raising=False)  # it was written for NumPy 1
-    monkeypatch.setitem(module.__globals__, "it_sol", partial(module.__globals__["it_sol"], conv=1e-12))
+    monkeypatch.setitem(
+        module.__globals__, "it_sol", partial(module.__globals__["it_sol"], conv=1e-12)
+    )
     found: dict[str, Any] = module(X.T, people, site, words, numbers, **settings)
     return found
 
@@ -73,11 +75,17 @@ def test_as_neurocombat_has_it(
     X = scanned(people)
     frame = pd.DataFrame({name: people[name] for name in ("site", "age", "sex")})
     words, numbers = ([name for name in keep if (name == "sex") is word] for word in (True, False))
-    theirs = neurocombat(X, frame, "site", words, numbers, monkeypatch, eb=bayes, ref_batch=reference)
+    theirs = neurocombat(
+        X, frame, "site", words, numbers, monkeypatch, eb=bayes, ref_batch=reference
+    )
     combat = ComBat(keep=keep, reference=reference, empirical_bayes=bayes).fit(X, people)
-    np.testing.assert_allclose(np.asarray(combat.transform(X, people)), theirs["data"].T, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        np.asarray(combat.transform(X, people)), theirs["data"].T, rtol=0, atol=1e-8
+    )
     found = combat.harmonization_
-    np.testing.assert_allclose(found.location / found.sd, theirs["estimates"]["gamma.star"], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        found.location / found.sd, theirs["estimates"]["gamma.star"], rtol=1e-6, atol=1e-8
+    )
     np.testing.assert_allclose(found.scale**2, theirs["estimates"]["delta.star"], rtol=1e-6)
     np.testing.assert_allclose(found.sd**2, theirs["estimates"]["var.pooled"][:, 0], rtol=1e-6)
 
@@ -85,7 +93,9 @@ def test_as_neurocombat_has_it(
 # ---------------------------------------------------------------------- what is taken out, what stays
 
 
-def two_scanners(n: int = 1000, n_sites: int = 60) -> tuple[np.ndarray, dict[str, Any], dict[str, np.ndarray]]:
+def two_scanners(
+    n: int = 1000, n_sites: int = 60
+) -> tuple[np.ndarray, dict[str, Any], dict[str, np.ndarray]]:
     """Two scanners whose people differ in age, with a planted offset, scale and effect of age."""
     rng = np.random.default_rng(0)
     second = np.arange(n) % 2
@@ -123,7 +133,9 @@ def test_a_planted_offset_and_scale_leave_and_a_planted_effect_of_age_stays() ->
     found = ComBat(keep=["age"]).fit(X, people).harmonization_
     moved = found.location[0] - found.location[1]  # levels are in order: new, old
     np.testing.assert_allclose(moved, planted["offset"], rtol=0.05)
-    np.testing.assert_allclose((found.scale[0] / found.scale[1]).mean(), planted["scale"].mean(), rtol=0.05)
+    np.testing.assert_allclose(
+        (found.scale[0] / found.scale[1]).mean(), planted["scale"].mean(), rtol=0.05
+    )
 
 
 def test_reference_maps_stay_as_they_are_and_constant_sites_too() -> None:
@@ -146,10 +158,14 @@ def test_values_stay_above_zero_by_a_lift_that_is_the_same_in_all_scans() -> Non
     X[:, 5] = np.where(np.array(people["site"]) == "A", own, 0.1 + 0.01 * own)
     free = ComBat(keep=["age"], empirical_bayes=False, nonnegative=False).fit_transform(X, people)
     assert free.steps[0].shift is None
-    combat = ComBat(keep=["age"], empirical_bayes=False).fit(X, people)  # no value is negative: none shall be
+    combat = ComBat(keep=["age"], empirical_bayes=False).fit(
+        X, people
+    )  # no value is negative: none shall be
     lifted = np.asarray(combat.transform(X, people))
     shift = combat.harmonization_.shift
-    assert lifted.min() >= 0 and shift[5] > 0 and combat.harmonization_.n_shifted == (shift > 0).sum()
+    assert (
+        lifted.min() >= 0 and shift[5] > 0 and combat.harmonization_.n_shifted == (shift > 0).sum()
+    )
     np.testing.assert_allclose(lifted, np.asarray(free) + shift, rtol=1e-9, atol=1e-12)
     assert ComBat().fit(X - 5, people).harmonization_.shift is None
     view = combat.transform(-X, people)
@@ -184,12 +200,17 @@ def test_a_scanner_that_the_fit_did_not_know_is_learnt_from_enough_scans() -> No
     their = {"site": ["third"] * 200, "age": ages}
     view = combat.transform(third, their)
     Y = np.asarray(view)
-    assert view.notes == ("site third was not in the fit: its differences were estimated from its 200 scans",)
+    assert view.notes == (
+        "site third was not in the fit: its differences were estimated from its 200 scans",
+    )
     fitted = combat.harmonization_.mean + np.outer(ages - people["age"].mean(), beta)
     np.testing.assert_allclose((Y - fitted).mean(), 0, atol=0.01)
     np.testing.assert_allclose((Y - fitted).std() / combat.harmonization_.sd.mean(), 1, rtol=0.05)
     few = {"participant_id": [f"p{i}" for i in range(11)], "site": ["third"] * 11, "age": ages[:11]}
-    with refused("harmonize", r"'site' is third in subjects p0, .*the fit had only new, old: .*give at least 12 scans"):
+    with refused(
+        "harmonize",
+        r"'site' is third in subjects p0, .*the fit had only new, old: .*give at least 12 scans",
+    ):
         combat.transform(third[:11], few)
     # scans of known scanners are harmonized the same whoever comes with them
     both = {"site": [*people["site"][:5], *their["site"]], "age": [*people["age"][:5], *ages]}
@@ -209,9 +230,19 @@ def changed(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("people", "settings", "about", "message"),
     [
-        (table(), {"site": "scanner"}, "harmonize", "no column 'scanner'.* its columns: 'age', 'sex', 'site'"),
+        (
+            table(),
+            {"site": "scanner"},
+            "harmonize",
+            "no column 'scanner'.* its columns: 'age', 'sex', 'site'",
+        ),
         (table(), {"keep": ["iq"]}, "keep", "no column 'iq'"),
-        (changed(site=["A"] * N), {}, "harmonize", "'site' is A in all subjects: nothing to harmonize"),
+        (
+            changed(site=["A"] * N),
+            {},
+            "harmonize",
+            "'site' is A in all subjects: nothing to harmonize",
+        ),
         (
             changed(site=["A"] * 45 + ["B"] * 11 + ["C"] * 4),
             {},
@@ -224,14 +255,26 @@ def changed(**columns: Any) -> dict[str, Any]:
             "keep",
             "'group' cannot be distinguished from 'site', 'age'",
         ),
-        (changed(age=[np.nan, 3.0] * 30), {"keep": ["age"]}, "keep", "'age' is missing for subjects sub-00, sub-02"),
-        (changed(site=["n/a", "A"] * 30), {}, "harmonize", "'site' is missing for subjects sub-00, sub-02"),
+        (
+            changed(age=[np.nan, 3.0] * 30),
+            {"keep": ["age"]},
+            "keep",
+            "'age' is missing for subjects sub-00, sub-02",
+        ),
+        (
+            changed(site=["n/a", "A"] * 30),
+            {},
+            "harmonize",
+            "'site' is missing for subjects sub-00, sub-02",
+        ),
         (table(), {"reference": "D"}, "reference", "a value of column 'site': A, B, C"),
         (table(), {"min_scans": 2}, "min_scans", "3"),
         (table(), {"keep": ["site"]}, "keep", "unique"),
     ],
 )
-def test_tables_that_will_not_do(people: Any, settings: dict[str, Any], about: str, message: str) -> None:
+def test_tables_that_will_not_do(
+    people: Any, settings: dict[str, Any], about: str, message: str
+) -> None:
     with refused(about, message):
         ComBat(**settings).fit(scanned(table()), people)
 
@@ -263,7 +306,11 @@ def cohort() -> ico.Cohort:
     cohort = simulate_cohort(40, 3, mesh="fsaverage3", random_state=1)
     people = {**cohort.participants, "site": ["A", "B"] * 20, "sex": ["F", "F", "M", "M"] * 10}
     scale = np.where(np.arange(40) % 2, 1.3, 0.9)[:, None]
-    X = cohort.X.mean(axis=0) + scale * (cohort.X - cohort.X.mean(axis=0)) + (np.arange(40) % 2)[:, None] * 0.3
+    X = (
+        cohort.X.mean(axis=0)
+        + scale * (cohort.X - cohort.X.mean(axis=0))
+        + (np.arange(40) % 2)[:, None] * 0.3
+    )
     return replace(cohort, X=X, participants=people)
 
 
@@ -281,12 +328,18 @@ def test_a_model_keeps_it_and_does_it_to_new_subjects(cohort: ico.Cohort, tmp_pa
         assert one.harmonization_.same_as(model.harmonization_)
         assert one.harmonization_.explained == model.harmonization_.explained
         np.testing.assert_allclose(one.transform(cohort), model.loadings_, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(one.transform(cohort[:3]), model.loadings_[:3], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            one.transform(cohort[:3]), model.loadings_[:3], rtol=1e-9, atol=1e-12
+        )
         with refused(
-            "X", r"have site, which the fit regressed out .* `model\.harmonization_\.apply\(X, participants\)`"
+            "X",
+            r"have site, which the fit regressed out .* `model\.harmonization_\.apply\(X, participants\)`",
         ):
             one.transform(cohort.X)
-    assert load_model(tmp_path / "model.zip").harmonize.get_params() == {**combat.get_params(), "keep": ["age", "sex"]}
+    assert load_model(tmp_path / "model.zip").harmonize.get_params() == {
+        **combat.get_params(),
+        "keep": ["age", "sex"],
+    }
     with refused("X", "harmonized over site, but the model was fitted to unadjusted maps"):
         CorticalFactorization(**small).fit(cohort).transform(outside)
     positive = CorticalFactorization(**small, method="CD-PNNMF", harmonize=combat).fit(cohort)
@@ -313,13 +366,17 @@ def test_covariates_after_it(cohort: ico.Cohort, tmp_path: Path) -> None:
         ComBat().fit(both)
 
 
-def test_a_store_is_passed_over_twice_and_gives_the_same(cohort: ico.Cohort, tmp_path: Path) -> None:
+def test_a_store_is_passed_over_twice_and_gives_the_same(
+    cohort: ico.Cohort, tmp_path: Path
+) -> None:
     mask = cohort.sites.coordinates[:, 0] < 0.8
     held = replace(cohort, mask=mask)
     stored = create_store(tmp_path / "cohort.store", [held], chunk_sites=128, chunk_subjects=40)
     a, b = (ComBat("site", ["age"]).fit(one) for one in (stored, held))
     once = stored.bytes_read / 2
-    assert a.harmonization_.same_as(b.harmonization_) or np.allclose(a.harmonization_.scale, b.harmonization_.scale)
+    assert a.harmonization_.same_as(b.harmonization_) or np.allclose(
+        a.harmonization_.scale, b.harmonization_.scale
+    )
     assert np.all(a.harmonization_.sd[~mask] == 0) and np.all(a.harmonization_.scale[:, ~mask] == 1)
     model = CorticalFactorization(2, n_starts=1, level=1).fit(a.transform(stored))
     assert stored.bytes_read == pytest.approx(4 * once)
@@ -334,8 +391,12 @@ def test_two_real_centres(data_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     combat = ComBat("centre", ["age", "sex"]).fit(X, people)
     Y = np.asarray(combat.transform(X, people))
     centres = [people["centre"] == level for level in combat.harmonization_.levels]
-    apart = lambda maps: np.abs(maps[centres[0]].mean(axis=0) - maps[centres[1]].mean(axis=0)).mean()
-    spread = lambda maps: np.abs(np.log(maps[centres[0]].std(axis=0) / maps[centres[1]].std(axis=0))).mean()
+    apart = lambda maps: np.abs(
+        maps[centres[0]].mean(axis=0) - maps[centres[1]].mean(axis=0)
+    ).mean()
+    spread = lambda maps: np.abs(
+        np.log(maps[centres[0]].std(axis=0) / maps[centres[1]].std(axis=0))
+    ).mean()
     if find_spec("neuroCombat") is not None:
         frame = pd.DataFrame(people)
         theirs = neurocombat(X, frame, "centre", ["sex"], ["age"], monkeypatch)

@@ -41,7 +41,9 @@ def confounded(truth: Cohort) -> Cohort:
     people, at = table(3), truth.sites.coordinates
     aged = truth.X.mean(axis=0) * (np.cos(3 * at[:, 0]) + np.sin(4 * at[:, 1])) / 2
     X = truth.X + 0.6 * (np.array(people["age"]) - 50)[:, None] / 30 * aged
-    return replace(truth, X=np.maximum(X, 0), subjects=tuple(people["participant_id"]), participants=people)
+    return replace(
+        truth, X=np.maximum(X, 0), subjects=tuple(people["participant_id"]), participants=people
+    )
 
 
 def design(people: dict[str, Any]) -> np.ndarray:
@@ -56,9 +58,15 @@ def design(people: dict[str, Any]) -> np.ndarray:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.booleans())
-def test_residuals_stay_on_their_mean_and_know_nothing_of_the_covariates(seed: int, float32: bool) -> None:
+def test_residuals_stay_on_their_mean_and_know_nothing_of_the_covariates(
+    seed: int, float32: bool
+) -> None:
     people = table(seed % 7)
-    X = np.random.default_rng(seed).gamma(20, 0.1, (N, 23)).astype(np.float32 if float32 else np.float64)
+    X = (
+        np.random.default_rng(seed)
+        .gamma(20, 0.1, (N, 23))
+        .astype(np.float32 if float32 else np.float64)
+    )
     covariates = Covariates.fit(X, ["age", "sex", "site"], people)
     assert covariates.shift is not None
     adjusted = np.asarray(covariates.apply(X, people))
@@ -87,7 +95,9 @@ def test_only_sites_that_would_be_negative_are_shifted_and_by_just_enough() -> N
     assert covariates.shift[[0, 2]].tolist() == [0, 0]
     assert covariates.n_shifted == 1
     assert adjusted[:, 1].min() == pytest.approx(0, abs=1e-12)
-    np.testing.assert_allclose(adjusted[:, [0, 2]].mean(axis=0), X[:, [0, 2]].mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        adjusted[:, [0, 2]].mean(axis=0), X[:, [0, 2]].mean(axis=0), rtol=1e-12
+    )
 
 
 def test_new_subjects_below_zero_are_set_to_zero_and_counted() -> None:
@@ -197,19 +207,28 @@ def test_maps_are_read_some_sites_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     people = table()
     lazy = Blocks(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
     covariates = Covariates.fit(lazy, ["age"], people)
-    model = CorticalFactorization(2, n_starts=1, tol=1e-3, refinement=None).fit(covariates.apply(lazy, people))
+    model = CorticalFactorization(2, n_starts=1, tol=1e-3, refinement=None).fit(
+        covariates.apply(lazy, people)
+    )
     assert lazy.most == N * 50
-    np.testing.assert_allclose(model.transform(covariates.apply(lazy, people)), model.loadings_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        model.transform(covariates.apply(lazy, people)), model.loadings_, rtol=1e-9, atol=1e-12
+    )
 
 
-def test_a_cohort_on_disk_is_read_once_for_the_regression_and_twice_for_the_fit(tmp_path: Path) -> None:
+def test_a_cohort_on_disk_is_read_once_for_the_regression_and_twice_for_the_fit(
+    tmp_path: Path,
+) -> None:
     cohort = simulate_cohort(30, 2, mesh="fsaverage4", random_state=1)
     stored = create_store(tmp_path / "cohort.store", [cohort], chunk_sites=256, chunk_subjects=30)
     covariates = Covariates.fit(stored, ["age", "sex"])
     whole = stored.bytes_read
     assert 1 <= whole / (4 * 30 * 2562) < 1.2  # chunks are read whole
     np.testing.assert_allclose(
-        covariates.coefficients, Covariates.fit(cohort, ["age", "sex"]).coefficients, rtol=1e-9, atol=1e-12
+        covariates.coefficients,
+        Covariates.fit(cohort, ["age", "sex"]).coefficients,
+        rtol=1e-9,
+        atol=1e-12,
     )
     model = CorticalFactorization(2, n_starts=1).fit(covariates.apply(stored))
     assert stored.bytes_read == 3 * whole
@@ -235,20 +254,44 @@ def change(column: str, at: int, value: Any) -> dict[str, Any]:
         (table(), ["agee"], "no column 'agee' for a covariate; its columns: 'age', 'sex', 'site'"),
         (table(), [], "unique names of columns; found none"),
         (table(), ["site", "site:category"], "unique"),
-        (change("age", 4, np.nan), ["age"], "Covariate 'age' is missing for subject sub-04: fill it in or leave them"),
+        (
+            change("age", 4, np.nan),
+            ["age"],
+            "Covariate 'age' is missing for subject sub-04: fill it in or leave them",
+        ),
         (change("sex", 4, "n/a"), ["sex"], "Covariate 'sex' is missing for subject sub-04"),
         (change("age", 4, None), ["age"], "Covariate 'age' is missing for subject sub-04"),
-        (change("age", 4, "old"), ["age"], "'age' contains numbers, but 'old' in subject sub-04; .*age:category"),
-        (change("age", 4, "35,5"), ["age"], "'35,5' in subject sub-04; write a decimal point, not a comma"),
-        ({**table(), "age": [f"{i},5" for i in range(N)]}, ["age"], "write a decimal point, not a comma"),
-        ({**table(), "sex": ["F"] * N}, ["sex"], "Covariate 'sex' is F in all subjects: leave it out"),
+        (
+            change("age", 4, "old"),
+            ["age"],
+            "'age' contains numbers, but 'old' in subject sub-04; .*age:category",
+        ),
+        (
+            change("age", 4, "35,5"),
+            ["age"],
+            "'35,5' in subject sub-04; write a decimal point, not a comma",
+        ),
+        (
+            {**table(), "age": [f"{i},5" for i in range(N)]},
+            ["age"],
+            "write a decimal point, not a comma",
+        ),
+        (
+            {**table(), "sex": ["F"] * N},
+            ["sex"],
+            "Covariate 'sex' is F in all subjects: leave it out",
+        ),
         ({**table(), "age": [4] * N}, ["age"], "Covariate 'age' is 4 in all subjects"),
         (
             {**table(), "scanner": table()["site"]},
             ["age", "site", "scanner"],
             "'scanner' cannot be distinguished .* 'age', 'sit",
         ),
-        ({**table(), "site": range(N)}, ["site"], f"make {N - 1} columns; {N} subjects are too few for them"),
+        (
+            {**table(), "site": range(N)},
+            ["site"],
+            f"make {N - 1} columns; {N} subjects are too few for them",
+        ),
         ({**table(), "age": [4] * (N - 1)}, ["age"], f"has {N - 1} values for {N} subjects"),
     ],
 )
@@ -260,7 +303,9 @@ def test_tables_that_will_not_do(people: dict[str, Any], names: list[str], messa
 
 def test_all_problems_at_once() -> None:
     people = {**change("age", 4, np.nan), "sex": ["F"] * N}
-    with refused("covariates", r"'age' is missing for subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"):
+    with refused(
+        "covariates", r"'age' is missing for subject sub-04.*\. Covariate 'sex' is F in all.*'dose'"
+    ):
         Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
 
 
@@ -269,7 +314,9 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
     covariates = Covariates.fit(X, ["age", "site"], people)
     new = {"participant_id": ["a", "b", "c"], "age": [1, 2, 3], "site": [1, 7, 8]}
-    with refused("covariates", "Covariate 'site' is 7, 8 in subjects b, c; the fit had only 1, 2, 3"):
+    with refused(
+        "covariates", "Covariate 'site' is 7, 8 in subjects b, c; the fit had only 1, 2, 3"
+    ):
         covariates.apply(X[:3], new)
     with refused("covariates", "Covariate 'age' is missing for subject b"):
         covariates.apply(X[:3], {**new, "age": [1, "", 3]})
@@ -292,14 +339,20 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
 def test_components_are_found_again_when_age_confounds(truth: Cohort, confounded: Cohort) -> None:
     assert truth.truth is not None
     covariates = Covariates.fit(confounded, ["age", "sex"])
-    fits = [CorticalFactorization(5).fit(c) for c in (truth, confounded, covariates.apply(confounded))]
-    clean, raw, adjusted = (ico.match_components(model, truth.truth.components).mean for model in fits)
+    fits = [
+        CorticalFactorization(5).fit(c) for c in (truth, confounded, covariates.apply(confounded))
+    ]
+    clean, raw, adjusted = (
+        ico.match_components(model, truth.truth.components).mean for model in fits
+    )
     # measured: 0.97, 0.83, 0.97
     assert raw < 0.85
     assert adjusted > 0.9
     assert clean - adjusted < 0.03
     age = np.array(confounded.participants["age"])
-    linked = [np.abs([np.corrcoef(age, c)[0, 1] for c in model.loadings_.T]).max() for model in fits[1:]]
+    linked = [
+        np.abs([np.corrcoef(age, c)[0, 1] for c in model.loadings_.T]).max() for model in fits[1:]
+    ]
     assert linked[0] > 0.7
     assert linked[1] < 0.1
 
@@ -323,17 +376,28 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
         array = adjusted.covariates_.apply(confounded.X, confounded.participants)
         assert isinstance(array, AdjustedMaps)
         for data in (confounded, view, array):
-            np.testing.assert_allclose(model.transform(data), model.loadings_, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(
+                model.transform(data), model.loadings_, rtol=1e-9, atol=1e-12
+            )
         assert model.score(confounded) == pytest.approx(model.explained_, abs=1e-6)
         # one subject alone gets what it gets among others: nothing of it is estimated anew
         first = {name: values[:1] for name, values in confounded.participants.items()}
-        alone = replace(confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None)
-        np.testing.assert_allclose(model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12)
-        with refused("X", "a Cohort whose participants have .*age.*, which the fit regressed out of the maps; or give"):
+        alone = replace(
+            confounded, X=confounded.X[:1], subjects=("x",), participants=first, truth=None
+        )
+        np.testing.assert_allclose(
+            model.transform(alone), model.loadings_[:1], rtol=1e-9, atol=1e-12
+        )
+        with refused(
+            "X",
+            "a Cohort whose participants have .*age.*, which the fit regressed out of the maps; or give",
+        ):
             model.transform(confounded.X)
 
 
-def test_data_adjusted_otherwise_are_refused(adjusted: CorticalFactorization, confounded: Cohort) -> None:
+def test_data_adjusted_otherwise_are_refused(
+    adjusted: CorticalFactorization, confounded: Cohort
+) -> None:
     other = Covariates.fit(confounded, ["age"]).apply(confounded)
     with refused("X", "adjusted for age, but the model was fitted to maps adjusted by other coeff"):
         adjusted.transform(other)
@@ -348,7 +412,16 @@ def test_data_adjusted_otherwise_are_refused(adjusted: CorticalFactorization, co
 def test_an_adjusted_cohort_is_the_cohort_otherwise(confounded: Cohort) -> None:
     view = Covariates.fit(confounded, ["age"]).apply(confounded)
     assert len(view) == N
-    for name in ("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "provenance"):
+    for name in (
+        "subjects",
+        "sites",
+        "mask",
+        "hemisphere",
+        "modality",
+        "units",
+        "participants",
+        "provenance",
+    ):
         assert getattr(view, name) is getattr(confounded, name)
     assert repr(view).endswith("adjusted for age")
     with pytest.raises(AttributeError):
@@ -363,7 +436,9 @@ def test_masks_and_other_methods(method: str, confounded: Cohort, tmp_path: Path
     covariates = Covariates.fit(cohort, ["age"], nonnegative=method != "DL")
     assert np.all(covariates.coefficients[:, ~mask] == 0)
     assert np.all(covariates.coefficients[:, mask] != 0)
-    model = CorticalFactorization(2, method=method, penalty=1.0 if method == "DL" else "paper", n_starts=1, tol=1e-2)
+    model = CorticalFactorization(
+        2, method=method, penalty=1.0 if method == "DL" else "paper", n_starts=1, tol=1e-2
+    )
     model.fit(covariates.apply(cohort))
     model.save(tmp_path / "model.zip")
     back = load_model(tmp_path / "model.zip")

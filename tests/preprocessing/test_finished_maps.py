@@ -30,7 +30,10 @@ def test_a_saved_map_is_loaded_by_another_run(maps: FinishedMaps) -> None:
 
 
 def test_a_map_of_other_settings_or_inputs_is_not_loaded(maps: FinishedMaps) -> None:
-    assert FinishedMaps(maps.folder, {**SETTINGS, "confounds": ("24p",)}).load("s=1.reho", INPUTS) is None
+    assert (
+        FinishedMaps(maps.folder, {**SETTINGS, "confounds": ("24p",)}).load("s=1.reho", INPUTS)
+        is None
+    )
     assert maps.load("s=1.reho", ["map=a.nii:100:8"]) is None
     assert maps.load("s=2.reho", INPUTS) is None
 

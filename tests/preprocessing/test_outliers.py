@@ -35,7 +35,9 @@ def test_bound_is_that_of_each_subject() -> None:
 def test_follows_units_and_only_pulls_inwards(seed: int, scale: float, shift: float) -> None:
     Xs = np.random.default_rng(seed).standard_t(2, size=(2, 101))
     found = limit_outliers(Xs)
-    assert np.abs(limit_outliers(scale * Xs + shift) - (scale * found + shift)).max() < 1e-9 * (1 + scale)
+    assert np.abs(limit_outliers(scale * Xs + shift) - (scale * found + shift)).max() < 1e-9 * (
+        1 + scale
+    )
     middle = np.median(Xs, axis=1, keepdims=True)
     assert np.all(np.abs(found - middle) <= np.abs(Xs - middle))
     assert np.array_equal(np.median(found, axis=1, keepdims=True), middle)
@@ -60,7 +62,13 @@ def test_cohort_keeps_account() -> None:
     made = simulate_cohort(n_subjects=3, mesh="fsaverage3", random_state=0)
     X = made.X.copy()
     X[1, 7] = 500
-    cohort = Cohort(X=X, subjects=made.subjects, sites=made.sites, provenance=made.provenance, modality="thickness")
+    cohort = Cohort(
+        X=X,
+        subjects=made.subjects,
+        sites=made.sites,
+        provenance=made.provenance,
+        modality="thickness",
+    )
     found = limit_outliers(limit_outliers(cohort), n_deviations=3.0)
     assert np.array_equal(found.X, limit_outliers(limit_outliers(X), 3.0))
     assert X[1, 7] == cohort.X[1, 7] == 500

@@ -64,7 +64,14 @@ def spheres(data_folder: Path) -> Path:
 
 
 def series_file(tree: Path, name: str, run: str = RUNS[0]) -> Path:
-    return tree / name / "MNINonLinear" / "Results" / run / f"{run}_Atlas_MSMAll_hp2000_clean.dtseries.nii"
+    return (
+        tree
+        / name
+        / "MNINonLinear"
+        / "Results"
+        / run
+        / f"{run}_Atlas_MSMAll_hp2000_clean.dtseries.nii"
+    )
 
 
 def map_file(tree: Path, name: str, kind: str = "thickness_MSMAll") -> Path:
@@ -82,15 +89,24 @@ def by_nibabel(file: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def run_kind(tree: Path, out: Path, steps: Steps, spheres: Path, hemisphere: str = "left", **given: object) -> Prepared:
+def run_kind(
+    tree: Path, out: Path, steps: Steps, spheres: Path, hemisphere: str = "left", **given: object
+) -> Prepared:
     mesh = str(given.pop("mesh", "fsaverage4"))
-    return prepare_hcp(find_inputs(tree, steps.kind), out, steps, Target(spheres, hemisphere, mesh), **given)  # type: ignore[arg-type]
+    return prepare_hcp(
+        find_inputs(tree, steps.kind), out, steps, Target(spheres, hemisphere, mesh), **given
+    )  # type: ignore[arg-type]
 
 
 def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path) -> None:
     made = run_kind(tree, tmp_path / "both", Steps("thickness"), spheres, "both", mesh="fsaverage5")
     store = open_store(made.stores["thickness"])
-    assert (store.subjects, store.hemisphere, store.modality, store.units) == (NAMES, "both", "thickness", "mm")
+    assert (store.subjects, store.hemisphere, store.modality, store.units) == (
+        NAMES,
+        "both",
+        "thickness",
+        "mm",
+    )
     assert store.sites.name == "fsaverage5"
     X = np.asarray(store.X)
     maps = by_nibabel(map_file(tree, NAMES[1]))
@@ -101,7 +117,9 @@ def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path
     assert limited.max() < 6
     for number, side in enumerate(maps):
         full = np.zeros(N)
-        full[inside[side]] = limited[: inside["left"].sum()] if side == "left" else limited[inside["left"].sum() :]
+        full[inside[side]] = (
+            limited[: inside["left"].sum()] if side == "left" else limited[inside["left"].sum() :]
+        )
         resampler = fs_lr_to_fsaverage(spheres, side, "fsaverage5")
         mask = resampler.coverage >= 0.5
         part = slice(number * 10242, (number + 1) * 10242)
@@ -117,8 +135,16 @@ def test_thickness_of_both_hemispheres(tree: Path, spheres: Path, tmp_path: Path
     assert store.provenance["filled"] == {}
     for name, record in zip(NAMES, store.provenance["inputs"], strict=True):
         data = map_file(tree, name).read_bytes()
-        assert (record["path"], record["subject"], record["bytes"]) == (str(map_file(tree, name)), name, len(data))
-        assert record["sha256"] == hashlib.sha256(data).hexdigest() == input_hashes(store)[record["path"]]
+        assert (record["path"], record["subject"], record["bytes"]) == (
+            str(map_file(tree, name)),
+            name,
+            len(data),
+        )
+        assert (
+            record["sha256"]
+            == hashlib.sha256(data).hexdigest()
+            == input_hashes(store)[record["path"]]
+        )
 
 
 def test_outliers_may_stay(tree: Path, spheres: Path, tmp_path: Path) -> None:
@@ -157,8 +183,12 @@ def test_reho_puts_runs_together_on_32k(tree: Path, spheres: Path, tmp_path: Pat
 
 
 def test_alff_is_one_store_per_run(tree: Path, spheres: Path, tmp_path: Path) -> None:
-    made = run_kind(tree, tmp_path / "alff.store", Steps("alff", normalize="mean", detrend=True), spheres)
-    assert {name: path.name for name, path in made.stores.items()} == {run: f"alff_{run}.store" for run in RUNS}
+    made = run_kind(
+        tree, tmp_path / "alff.store", Steps("alff", normalize="mean", detrend=True), spheres
+    )
+    assert {name: path.name for name, path in made.stores.items()} == {
+        run: f"alff_{run}.store" for run in RUNS
+    }
     for run in RUNS:
         store = open_store(made.stores[run])
         series = by_nibabel(series_file(tree, NAMES[2], run))["left"].T
@@ -189,7 +219,8 @@ def test_goes_on_after_an_interruption(
 
     monkeypatch.setattr(module, "subject_map", dies_at_the_second)
     with pytest.raises(
-        KeyboardInterrupt, match=rf"finished maps are kept in {out}\.work, and the same command resumes"
+        KeyboardInterrupt,
+        match=rf"finished maps are kept in {out}\.work, and the same command resumes",
     ):
         run_kind(tree, out, Steps("thickness"), spheres)
     assert not out.exists()
@@ -198,19 +229,30 @@ def test_goes_on_after_an_interruption(
     assert made.reused == 1
     assert "1 maps were reused from an earlier run" in made.summary()
     whole = run_kind(tree, tmp_path / "whole", Steps("thickness"), spheres)
-    assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in (made, whole)))
+    assert np.array_equal(
+        *(np.asarray(open_store(one.stores["thickness"]).X) for one in (made, whole))
+    )
 
 
 def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
     tree, work = tmp_path / "tree", tmp_path / "work"
     for seed, name in enumerate(NAMES[:2]):
-        write_cifti(map_file(tree, name), maker.maps["thickness_MSMAll"] + 0.1 * seed, maker.columns)
+        write_cifti(
+            map_file(tree, name), maker.maps["thickness_MSMAll"] + 0.1 * seed, maker.columns
+        )
     first = run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
     write_cifti(map_file(tree, NAMES[1]), maker.maps["thickness_MSMAll"] + 0.5, maker.columns)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
     X = np.asarray(open_store(first.stores["thickness"]).X)
-    again = run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work, overwrite=True)
+    again = run_kind(
+        tree,
+        tmp_path / "out",
+        Steps("thickness", limit=None),
+        spheres,
+        work_dir=work,
+        overwrite=True,
+    )
     assert again.reused == 1
     store = open_store(again.stores["thickness"])
     assert np.array_equal(np.asarray(store.X)[0], X[0])
@@ -218,7 +260,9 @@ def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path
     assert work.is_dir()  # the user named it, the user keeps it
 
 
-def test_process_that_dies_is_told(tree: Path, spheres: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_dies_is_told(
+    tree: Path, spheres: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def dies(*_: object) -> None:
         raise BrokenExecutor
 
@@ -248,8 +292,18 @@ def broken(tree: Path, maker: HcpMaker, tmp_path: Path) -> Path:
     return folder
 
 
-def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["prepare", "alff", str(broken), "-o", str(tmp_path / "alff"), "--spheres", str(spheres)]
+def test_summary_of_failures(
+    broken: Path, spheres: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "prepare",
+        "alff",
+        str(broken),
+        "-o",
+        str(tmp_path / "alff"),
+        "--spheres",
+        str(spheres),
+    ]
     assert main([*words, "--hemisphere", "left", "--target", "fsaverage4", "--quiet"]) == 2
     printed = capsys.readouterr()
     assert f"alff_{RUNS[0]}: {RUNS[0]} of 2 subjects" in printed.out
@@ -272,10 +326,14 @@ def test_summary_of_failures(broken: Path, spheres: Path, tmp_path: Path, capsys
     }
 
 
-def test_tr_may_be_told_and_nothing_is_written_when_all_fail(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+def test_tr_may_be_told_and_nothing_is_written_when_all_fail(
+    maker: HcpMaker, spheres: Path, tmp_path: Path
+) -> None:
     tree = tmp_path / "tree"
     maker.run(tree / "a" / "MNINonLinear", RUNS[0], maker.rest(slice(0, 60), seed=9), 1400.0)
-    with pytest.raises(CohortError, match=r"2 problems:\n  prepare: no map could be computed\n  a .*milliseconds"):
+    with pytest.raises(
+        CohortError, match=r"2 problems:\n  prepare: no map could be computed\n  a .*milliseconds"
+    ):
         run_kind(tree, tmp_path / "out", Steps("alff"), spheres)
     assert not (tmp_path / f"out_{RUNS[0]}").exists()
     made = run_kind(tree, tmp_path / "told", Steps("alff", tr=TR), spheres)
@@ -288,7 +346,9 @@ def test_series_in_hertz_has_no_tr(maker: HcpMaker, spheres: Path, tmp_path: Pat
     file.parent.mkdir(parents=True)
     rows = nibabel.cifti2.SeriesAxis(0, 1.4, 60, unit="hertz")
     nibabel.Cifti2Image(maker.series[:60], header=(rows, maker.columns)).to_filename(file)
-    with pytest.raises(CohortError, match=r"dtseries.nii: does not give its repetition time in seconds: pass tr"):
+    with pytest.raises(
+        CohortError, match=r"dtseries.nii: does not give its repetition time in seconds: pass tr"
+    ):
         run_kind(tmp_path / "tree", tmp_path / "out", Steps("reho"), spheres)
 
 
@@ -309,7 +369,9 @@ def test_participants_choose_order_and_describe(tree: Path, spheres: Path, tmp_p
 def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -> None:
     with pytest.raises(CohortError, match="no such folder; an HCP tree has one folder per subject"):
         find_inputs(tmp_path / "nowhere", "reho")
-    with pytest.raises(CohortError, match="is not an HCP tree: none of its folders contains MNINonLinear"):
+    with pytest.raises(
+        CohortError, match="is not an HCP tree: none of its folders contains MNINonLinear"
+    ):
         find_inputs(tmp_path, "reho")
     with pytest.raises(CohortError, match="has no subject 999"):
         find_inputs(tree, "reho", subjects=["999"])
@@ -321,7 +383,9 @@ def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -
         find_inputs(tree, "alff", runs=["../x"])
     assert [one.subject for one in find_inputs(tree, "reho", subjects=[NAMES[1]])] == [NAMES[1]]
     other = tmp_path / "tree"
-    write_cifti(map_file(other, "two"), np.repeat(maker.maps["thickness_MSMAll"], 2, axis=0), maker.columns)
+    write_cifti(
+        map_file(other, "two"), np.repeat(maker.maps["thickness_MSMAll"], 2, axis=0), maker.columns
+    )
     write_cifti(map_file(other, "nan"), maker.maps["thickness_MSMAll"] * np.nan, maker.columns)
     (other / "none" / "MNINonLinear").mkdir(parents=True)
     with pytest.raises(CohortError) as caught:
@@ -334,19 +398,29 @@ def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, n_procs=0)
 
 
-def test_files_that_hold_the_medial_wall_give_the_same(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
+def test_files_that_hold_the_medial_wall_give_the_same(
+    maker: HcpMaker, spheres: Path, tmp_path: Path
+) -> None:
     values = maker.maps["thickness_MSMAll"]
     write_cifti(map_file(tmp_path / "59412", "a"), values, maker.columns)
     whole = np.zeros((1, 2 * N))
     whole[:, np.concatenate(list(maker.roi.values()))] = values
     columns = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
     write_cifti(map_file(tmp_path / "64984", "a"), whole, columns)
-    made = [run_kind(tmp_path / n, tmp_path / f"{n}.store", Steps("thickness"), spheres) for n in ("59412", "64984")]
+    made = [
+        run_kind(tmp_path / n, tmp_path / f"{n}.store", Steps("thickness"), spheres)
+        for n in ("59412", "64984")
+    ]
     assert np.array_equal(*(np.asarray(open_store(one.stores["thickness"]).X) for one in made))
 
 
-def test_a_few_dead_vertices_are_filled_and_counted(maker: HcpMaker, spheres: Path, tmp_path: Path) -> None:
-    tree, good = tmp_path / "tree", [maker.rest(slice(60 * i, 60 * i + 60), seed=i) for i in range(2)]
+def test_a_few_dead_vertices_are_filled_and_counted(
+    maker: HcpMaker, spheres: Path, tmp_path: Path
+) -> None:
+    tree, good = (
+        tmp_path / "tree",
+        [maker.rest(slice(60 * i, 60 * i + 60), seed=i) for i in range(2)],
+    )
     dead = np.isin(np.arange(good[0].shape[1]), [50, 51, 400])
     for run, data in zip(RUNS, good, strict=True):
         maker.run(tree / "whole" / "MNINonLinear", run, data)
@@ -382,7 +456,9 @@ def test_filling_takes_the_mean_of_neighbours_rim_first() -> None:
     assert abs(filled[100] - values[around[1:]].mean()) < 1e-12
     assert np.array_equal(filled[~one], values[~one])
     patch = np.isin(np.arange(len(values)), near)
-    assert np.all(fill_from_neighbours(np.where(patch, np.nan, 3.0), patch, ~one | one, mesh.faces) == 3)
+    assert np.all(
+        fill_from_neighbours(np.where(patch, np.nan, 3.0), patch, ~one | one, mesh.faces) == 3
+    )
     with refused("missing", "Vertex 100 and all around it have no data"):
         fill_from_neighbours(values, one, one, mesh.faces)
 
@@ -401,11 +477,15 @@ def test_cortex_of_the_files_serves_where_the_spheres_have_none(
     ]
     assert np.array_equal(*(np.asarray(store.X) for store in stores))
     origins = [store.provenance["preprocessing"][-1]["roi"] for store in stores]
-    assert origins == ["atlasroi", f"brain models of {map_file(tree, NAMES[0], 'MyelinMap_BC_MSMAll').name}"]
+    assert origins == [
+        "atlasroi",
+        f"brain models of {map_file(tree, NAMES[0], 'MyelinMap_BC_MSMAll').name}",
+    ]
     whole = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
     write_cifti(map_file(tmp_path / "64984", "a"), np.ones((1, 2 * N)), whole)
     with pytest.raises(
-        CohortError, match=r"a\.thickness.*do not separate the cortex from the medial wall.*L\.atlasroi"
+        CohortError,
+        match=r"a\.thickness.*do not separate the cortex from the medial wall.*L\.atlasroi",
     ):
         run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
     map_file(tmp_path / "64984", "a").write_bytes(b"no CIFTI")
@@ -441,12 +521,27 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
         ),
         (["reho", "TREE", "TREE"], "needs exactly one folder; found 2"),
         (["reho", "TREE", "--mask", "x"], "--mask does not apply to icofactor prepare reho"),
-        (["TREE", "--tr", "2"], "--tr needs a kind of map before the input: thickness, myelin, reho, alff"),
-        (["thickness", "TREE", "--spheres", "x", "--rings", "2"], "--rings applies to reho, not to thickness"),
-        (["myelin", "TREE", "--spheres", "x", "--tr", "0.72"], "--tr applies to reho and alff, not to myelin"),
+        (
+            ["TREE", "--tr", "2"],
+            "--tr needs a kind of map before the input: thickness, myelin, reho, alff",
+        ),
+        (
+            ["thickness", "TREE", "--spheres", "x", "--rings", "2"],
+            "--rings applies to reho, not to thickness",
+        ),
+        (
+            ["myelin", "TREE", "--spheres", "x", "--tr", "0.72"],
+            "--tr applies to reho and alff, not to myelin",
+        ),
         (["reho", "TREE", "--spheres", "x", "--detrend"], "--detrend applies to alff, not to reho"),
-        (["alff", "TREE", "--spheres", "x", "--no-tie-correction"], "--no-tie-correction applies to reho, not to alff"),
-        (["alff", "TREE", "--spheres", "x", "--map", "sulc"], "--map applies to thickness and myelin, not to alff"),
+        (
+            ["alff", "TREE", "--spheres", "x", "--no-tie-correction"],
+            "--no-tie-correction applies to reho, not to alff",
+        ),
+        (
+            ["alff", "TREE", "--spheres", "x", "--map", "sulc"],
+            "--map applies to thickness and myelin, not to alff",
+        ),
         (
             ["reho", "TREE", "--spheres", "x", "--no-limit-outliers"],
             "--no-limit-outliers applies to thickness and myelin",
@@ -460,7 +555,16 @@ def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: 
             "--n-deviations has no effect with --no-limit-outliers",
         ),
         (
-            ["myelin", "TREE", "--spheres", "x", "--target", "fsaverage4", "--resample-to", "fsaverage5"],
+            [
+                "myelin",
+                "TREE",
+                "--spheres",
+                "x",
+                "--target",
+                "fsaverage4",
+                "--resample-to",
+                "fsaverage5",
+            ],
             "--target and --resample-to both name the mesh",
         ),
         (
@@ -492,32 +596,82 @@ def test_a_dry_run_says_what_it_would_do(
     table = tmp_path / "participants.tsv"
     table.write_text("participant_id\n" + "\n".join([*NAMES, "nobody"]) + "\n")
     for kind, n_files in (("myelin", 2), ("alff", 4)):
-        words = ["prepare", kind, str(tree), "-o", str(tmp_path / f"{kind}.store"), *common, "--hemisphere", "left"]
+        words = [
+            "prepare",
+            kind,
+            str(tree),
+            "-o",
+            str(tmp_path / f"{kind}.store"),
+            *common,
+            "--hemisphere",
+            "left",
+        ]
         assert main([*words, "--exclude", NAMES[0], "--participants", str(table)]) == 0
         out = capsys.readouterr().out
         assert f"{n_files} files" in out and "2 subjects" in out and "nobody" in out
     assert [path.name for path in tmp_path.iterdir()] == ["participants.tsv"]
     (tmp_path / "myelin.store").mkdir()
-    assert main(["prepare", "myelin", str(tree), "-o", str(tmp_path / "myelin.store"), *common]) == 2
+    assert (
+        main(["prepare", "myelin", str(tree), "-o", str(tmp_path / "myelin.store"), *common]) == 2
+    )
 
 
 def test_who_is_left_out_does_not_fail(tree: Path, spheres: Path, tmp_path: Path) -> None:
     table = tmp_path / "participants.tsv"
     table.write_text("participant_id\n" + "\n".join(NAMES) + "\n")
-    words = ["prepare", "myelin", str(tree), "-o", str(tmp_path / "out"), "--spheres", str(spheres), "--quiet"]
-    more = ["--target", "fsaverage4", "--hemisphere", "left", "--participants", str(table), "--exclude", NAMES[1]]
+    words = [
+        "prepare",
+        "myelin",
+        str(tree),
+        "-o",
+        str(tmp_path / "out"),
+        "--spheres",
+        str(spheres),
+        "--quiet",
+    ]
+    more = [
+        "--target",
+        "fsaverage4",
+        "--hemisphere",
+        "left",
+        "--participants",
+        str(table),
+        "--exclude",
+        NAMES[1],
+    ]
     assert main([*words, *more]) == 0
     assert open_store(tmp_path / "out").subjects == (NAMES[0], NAMES[2])
 
 
-def test_from_the_tree_to_components_of_all_four_kinds(tree: Path, spheres: Path, tmp_path: Path) -> None:
+def test_from_the_tree_to_components_of_all_four_kinds(
+    tree: Path, spheres: Path, tmp_path: Path
+) -> None:
     """The sequence of commands in docs/preprocessing.md, with three subjects, two components and a small mesh."""
     common = ["--spheres", str(spheres), "--target", "fsaverage4", "--quiet"]
-    for kind, sides in (("thickness", "both"), ("myelin", "left"), ("reho", "left"), ("alff", "left")):
-        words = ["prepare", kind, str(tree), "-o", str(tmp_path / f"{kind}.store"), *common, "--hemisphere", sides]
+    for kind, sides in (
+        ("thickness", "both"),
+        ("myelin", "left"),
+        ("reho", "left"),
+        ("alff", "left"),
+    ):
+        words = [
+            "prepare",
+            kind,
+            str(tree),
+            "-o",
+            str(tmp_path / f"{kind}.store"),
+            *common,
+            "--hemisphere",
+            sides,
+        ]
         assert main(words) == 0
     stores = sorted(path.name for path in tmp_path.glob("*.store"))
-    assert stores == [*(f"alff_{run}.store" for run in RUNS), "myelin.store", "reho.store", "thickness.store"]
+    assert stores == [
+        *(f"alff_{run}.store" for run in RUNS),
+        "myelin.store",
+        "reho.store",
+        "thickness.store",
+    ]
     for name in stores[1:]:
         out = tmp_path / f"{name}.fit"
         words = [
@@ -534,7 +688,9 @@ def test_from_the_tree_to_components_of_all_four_kinds(tree: Path, spheres: Path
         ]
         assert main(words) == 0
         for side in ("L", "R") if name == "thickness.store" else ("L",):
-            (file,) = out.glob(f"hemi-{side}_space-fsaverage_den-3k_desc-icofactor_components.shape.gii")
+            (file,) = out.glob(
+                f"hemi-{side}_space-fsaverage_den-3k_desc-icofactor_components.shape.gii"
+            )
             components = np.stack(nibabel.load(file).agg_data())
             assert components.shape == (2, 2562)
             assert components.min() >= 0

@@ -39,14 +39,21 @@ def tree(tmp_path: Path) -> Path:
         fd[[20, 21]] = 2.0
         table = {"framewise_displacement": ["n/a", *map(str, fd[1:])]}
         table |= {
-            f"{kind}_{axis}": list(map(str, rng.standard_normal(T))) for kind in ("trans", "rot") for axis in "xyz"
+            f"{kind}_{axis}": list(map(str, rng.standard_normal(T)))
+            for kind in ("trans", "rot")
+            for axis in "xyz"
         }
         lines = ["\t".join(table), *("\t".join(row) for row in zip(*table.values(), strict=True))]
         start = f"sub-{subject:02d}_task-rest"
         (func / f"{start}_desc-confounds_timeseries.tsv").write_text("\n".join(lines) + "\n")
         for letter, side in (("L", "left"), ("R", "right")):
             name = f"{start}_hemi-{letter}_space-fsaverage3_bold"
-            write_gifti(func / f"{name}.func.gii", series_of(subject), side, intent="NIFTI_INTENT_TIME_SERIES")
+            write_gifti(
+                func / f"{name}.func.gii",
+                series_of(subject),
+                side,
+                intent="NIFTI_INTENT_TIME_SERIES",
+            )
             (func / f"{name}.json").write_text(json.dumps({"RepetitionTime": TR}))
     return tmp_path / "fmriprep"
 
@@ -55,7 +62,9 @@ def test_what_is_made_is_what_the_functions_make(tree: Path, tmp_path: Path) -> 
     used = np.arange(N) >= 40
     series = series_of(2).astype(np.float32).astype(np.float64).T
     band = {"low": 0.01, "high": 0.1}
-    assert main(["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--low", "0.01", "-q"]) == 0
+    assert (
+        main(["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--low", "0.01", "-q"]) == 0
+    )
     made = open_store(tmp_path / "r")
     series = np.where(used[:, None], series, 0)
     wanted = reho(bandpass(signal.detrend(series), TR, **band, mask=used), FACES, mask=used)
@@ -74,8 +83,12 @@ def test_drift_and_censored_volumes_do_not_leak_into_the_band(tree: Path, tmp_pa
     for subject in range(1, 5):
         name = f"sub-{subject:02d}_task-rest_hemi-L_space-fsaverage3_bold.func.gii"
         write_gifti(tree / f"sub-{subject:02d}" / "func" / name, series_of(subject) + slow, "left")
-    prepare_bold(tree, tmp_path / "a", Steps("alff", limit=None), Cleaning(max_fd=0.5), hemisphere="left")
-    turns = [np.exp(-2j * np.pi * k * time / T) for k in range(T // 2) if low <= k / (T * TR) <= high]
+    prepare_bold(
+        tree, tmp_path / "a", Steps("alff", limit=None), Cleaning(max_fd=0.5), hemisphere="left"
+    )
+    turns = [
+        np.exp(-2j * np.pi * k * time / T) for k in range(T // 2) if low <= k / (T * TR) <= high
+    ]
     for vertex in (40, 77, 641):
         one = (series_of(2) + slow)[:, vertex]
         left = one[keep] - np.polyval(np.polyfit(time[keep], one[keep], 1), time[keep])
@@ -89,14 +102,18 @@ def test_confounds_and_motion_are_taken_out_and_said(tree: Path, tmp_path: Path)
     func = tree / "sub-01" / "func"
     rows = [
         line.split("\t")
-        for line in (func / "sub-01_task-rest_desc-confounds_timeseries.tsv").read_text().split("\n")[1:-1]
+        for line in (func / "sub-01_task-rest_desc-confounds_timeseries.tsv")
+        .read_text()
+        .split("\n")[1:-1]
     ]
     moved = series_of(1) + 5 * np.array([float(row[1]) for row in rows])[:, None]
     moved[20] += 1000
     steps, cleaning = Steps("reho", limit=None, low=0.01), Cleaning(("6p",), max_fd=0.5)
     prepare_bold(tree, tmp_path / "one", steps, cleaning)
     for letter, side in (("L", "left"), ("R", "right")):
-        write_gifti(func / f"sub-01_task-rest_hemi-{letter}_space-fsaverage3_bold.func.gii", moved, side)
+        write_gifti(
+            func / f"sub-01_task-rest_hemi-{letter}_space-fsaverage3_bold.func.gii", moved, side
+        )
     prepare_bold(tree, tmp_path / "two", steps, cleaning)
     one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
     np.testing.assert_allclose(one.X[:], two.X[:], atol=2e-3)
@@ -105,7 +122,9 @@ def test_confounds_and_motion_are_taken_out_and_said(tree: Path, tmp_path: Path)
     assert two.provenance["preprocessing"][0]["columns"][0] == "trans_x"
 
 
-def test_an_interrupted_run_goes_on(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_goes_on(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[str] = []
     stop, real = ["sub-03"], bold._subject
 
@@ -121,7 +140,9 @@ def test_an_interrupted_run_goes_on(tree: Path, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         prepare_bold(tree, out, steps)
     assert not out.exists()
-    (tree / "sub-01" / "func" / "sub-01_task-rest_hemi-L_space-fsaverage3_bold.json").touch()  # changed: made anew
+    (
+        tree / "sub-01" / "func" / "sub-01_task-rest_hemi-L_space-fsaverage3_bold.json"
+    ).touch()  # changed: made anew
     made.clear()
     stop.clear()
     prepare_bold(tree, out, steps)
@@ -134,7 +155,18 @@ def test_an_interrupted_run_goes_on(tree: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_two_processes_make_the_same(tree: Path, tmp_path: Path) -> None:
     for name, n in (("one", "1"), ("two", "2")):
-        command = ["prepare", "alff", str(tree), "-o", str(tmp_path / name), "--n-procs", n, "-q", "--low", "0.01"]
+        command = [
+            "prepare",
+            "alff",
+            str(tree),
+            "-o",
+            str(tmp_path / name),
+            "--n-procs",
+            n,
+            "-q",
+            "--low",
+            "0.01",
+        ]
         assert main(command) == 0
     one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
     np.testing.assert_array_equal(one.X[:], two.X[:])
@@ -143,7 +175,18 @@ def test_two_processes_make_the_same(tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_from_fmriprep_to_a_page(tree: Path, tmp_path: Path) -> None:
-    command = ["prepare", "reho", str(tree), "-o", str(tmp_path / "r"), "--confounds", "6p", "--max-fd", "0.5", "-q"]
+    command = [
+        "prepare",
+        "reho",
+        str(tree),
+        "-o",
+        str(tmp_path / "r"),
+        "--confounds",
+        "6p",
+        "--max-fd",
+        "0.5",
+        "-q",
+    ]
     assert main(command) == 0
     fit = [
         "fit",
@@ -158,10 +201,15 @@ def test_from_fmriprep_to_a_page(tree: Path, tmp_path: Path) -> None:
     ]
     assert main([*fit, "-q"]) == 0
     text = (tmp_path / "o" / "methods.md").read_text()
-    assert "6 confounds that fMRIPrep estimated were regressed out" in text and "above 0.5 mm were censored" in text
+    assert (
+        "6 confounds that fMRIPrep estimated were regressed out" in text
+        and "above 0.5 mm were censored" in text
+    )
 
 
-def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_wrong_version_is_told_what_to_do(
+    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, alone, first = tmp_path / "x", Steps("reho", limit=None), tree / "sub-01" / "func"
     with pytest.raises(CohortError, match="has no column csf, white_matter"):
         prepare_bold(tree, out, alone, Cleaning(("9p",)))
@@ -169,11 +217,16 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path, capsy
         prepare_bold(tree, out, alone, Cleaning(max_fd=0.05))
     with pytest.raises(CohortError, match="icofactor prepare reho FOLDER"):
         ico.load_cohort(tree, measure="bold")
-    names = {letter: f"sub-01_task-rest_hemi-{letter}_space-fsaverage3_bold.func.gii" for letter in "LR"}
+    names = {
+        letter: f"sub-01_task-rest_hemi-{letter}_space-fsaverage3_bold.func.gii" for letter in "LR"
+    }
     for i, (values, why) in enumerate(
         [
             (np.ones((T, 700)), "has 700 vertices; mesh fsaverage3 has 642"),
-            (np.where(np.arange(T)[:, None] == 3, np.nan, series_of(1)), "vertex 40 has nan at volume 3"),
+            (
+                np.where(np.arange(T)[:, None] == 3, np.nan, series_of(1)),
+                "vertex 40 has nan at volume 3",
+            ),
         ]
     ):
         write_gifti(first / names["L"], values, "left")
@@ -203,7 +256,9 @@ def test_each_wrong_version_is_told_what_to_do(tree: Path, tmp_path: Path, capsy
     assert not out.exists()
     for file in tree.glob("*/func/*bold*"):
         file.rename(file.with_name(file.name.replace("fsaverage3", "fsnative")))
-    with pytest.raises(CohortError, match="own surfaces only; run fMRIPrep with --output-spaces fsaverage5"):
+    with pytest.raises(
+        CohortError, match="own surfaces only; run fMRIPrep with --output-spaces fsaverage5"
+    ):
         prepare_bold(tree, out, alone)
     for file in tree.glob("*/func/*bold*"):
         file.unlink()

@@ -49,7 +49,9 @@ def test_outliers_only(tmp_path: Path) -> None:
     assert [step["n_deviations"] for step in again.provenance["preprocessing"]] == [4.4478, 3.0]
 
 
-def test_smooth_and_resample_both_hemispheres_within_the_mask(data_folder: Path, tmp_path: Path) -> None:
+def test_smooth_and_resample_both_hemispheres_within_the_mask(
+    data_folder: Path, tmp_path: Path
+) -> None:
     spheres = data_folder / "resample"
     with np.load(data_folder / "labels" / "labels_fsaverage5.npz") as archive:
         mask = np.concatenate([archive["cortex_lh"], archive["cortex_rh"]]).astype(bool)
@@ -65,12 +67,16 @@ def test_smooth_and_resample_both_hemispheres_within_the_mask(data_folder: Path,
         here = slice(number * 10242, (number + 1) * 10242)
         parts = [meshes[kind].parts[side] for kind in ("white_matter", "pial")]
         middle = np.mean([part.coordinates for part in parts], axis=0)
-        smoothed = SurfaceSmoother((middle, parts[0].faces), fwhm=6.0, roi=mask[here])(limited[:, here])
+        smoothed = SurfaceSmoother((middle, parts[0].faces), fwhm=6.0, roi=mask[here])(
+            limited[:, here]
+        )
         resampler = Resampler(
             spheres / f"fsaverage5_std_sphere.{letter}.10k_fsavg_{letter}.surf.gii",
             spheres / f"fsaverage4_std_sphere.{letter}.3k_fsavg_{letter}.surf.gii",
-            source_areas=spheres / f"fsaverage5.{letter}.midthickness_va_avg.10k_fsavg_{letter}.shape.gii",
-            target_areas=spheres / f"fsaverage4.{letter}.midthickness_va_avg.3k_fsavg_{letter}.shape.gii",
+            source_areas=spheres
+            / f"fsaverage5.{letter}.midthickness_va_avg.10k_fsavg_{letter}.shape.gii",
+            target_areas=spheres
+            / f"fsaverage4.{letter}.midthickness_va_avg.3k_fsavg_{letter}.shape.gii",
             roi=mask[here],
         )
         there = slice(number * 2562, (number + 1) * 2562)
@@ -86,7 +92,15 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     X = np.random.default_rng(0).uniform(2, 3, size=(3, 642)).astype(np.float32)
     X[0, 0] = 50
     np.save(tmp_path / "maps.npy", X)
-    words = ["prepare", str(tmp_path / "maps.npy"), "-o", str(tmp_path / "store"), "--mesh", "fsaverage3", "--quiet"]
+    words = [
+        "prepare",
+        str(tmp_path / "maps.npy"),
+        "-o",
+        str(tmp_path / "store"),
+        "--mesh",
+        "fsaverage3",
+        "--quiet",
+    ]
     words += ["--hemisphere", "left"]
     assert main([*words, "--limit-outliers", "--n-deviations", "5"]) == 0
     assert str(tmp_path / "store") in capsys.readouterr().out
@@ -100,7 +114,10 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["prepare", str(tmp_path / "maps.npy"), "--hemisphere", "left", "--dry-run", "-o"]
     assert main([*words, str(tmp_path / "store")]) == 0
     out = capsys.readouterr().out
-    assert "of 4 subjects:\n  642 sites of fsaverage3, left hemisphere" in out and "This takes about 2" in out
+    assert (
+        "of 4 subjects:\n  642 sites of fsaverage3, left hemisphere" in out
+        and "This takes about 2" in out
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["maps.npy"]
     assert main([*words, str(tmp_path / "maps.npy")]) == 2
     assert "exists and is not a cohort store" in capsys.readouterr().err
@@ -108,16 +125,24 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
-    with pytest.raises(ValueError, match="spheres is missing: give the folder with registered spheres"):
+    with pytest.raises(
+        ValueError, match="spheres is missing: give the folder with registered spheres"
+    ):
         prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
-    with pytest.raises(ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"):
+    with pytest.raises(
+        ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"
+    ):
         prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
     with pytest.raises(ValueError, match="surfaces must be 1, left; found 2"):
         prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0, surfaces=("a", "b")))
-    faces = Cohort(X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces"))
+    faces = Cohort(
+        X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces")
+    )
     with pytest.raises(ValueError, match="Only maps on all vertices of a mesh can be smoothed"):
         prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
     points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
     with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k can be resampled"):
-        prepare_cohort(points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path))
+        prepare_cohort(
+            points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path)
+        )
     assert not (tmp_path / "store").exists()

@@ -107,7 +107,9 @@ def test_memory_of_whole_hemisphere() -> None:
         "reho(series, Sites.named('fsaverage5').triangles)\n"
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])\n"
     )
-    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     assert int(printed) * 1024 < 2 * 2**30
 
 

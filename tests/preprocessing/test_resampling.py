@@ -68,10 +68,18 @@ def between(source: MeshFiles, target: MeshFiles, method: str, roi: object = Non
 @pytest.mark.parametrize("hemisphere", ["lh", "rh"])
 @pytest.mark.parametrize(("pair", "given_map", "tolerance"), PAIRS)
 def test_stored_workbench_pairs(
-    data_folder: Path, reference: dict[str, np.ndarray], pair: str, given_map: str, tolerance: float, hemisphere: str
+    data_folder: Path,
+    reference: dict[str, np.ndarray],
+    pair: str,
+    given_map: str,
+    tolerance: float,
+    hemisphere: str,
 ) -> None:
     route, kind = pair.split(".")
-    source, target = (MESHES[name] for name in route.removeprefix("myelin_").removeprefix("corrthick_").split("_to_"))
+    source, target = (
+        MESHES[name]
+        for name in route.removeprefix("myelin_").removeprefix("corrthick_").split("_to_")
+    )
     wanted = reference[f"{pair}_{hemisphere}"]
     region = reference[f"roi_32k_{hemisphere}" if source == "fsLR32k" else f"cortex_{hemisphere}"]
     side = SHORT[hemisphere]
@@ -87,7 +95,9 @@ def test_stored_workbench_pairs(
 
 
 @pytest.mark.parametrize("hemisphere", ["lh", "rh"])
-def test_stored_valid_roi(data_folder: Path, reference: dict[str, np.ndarray], hemisphere: str) -> None:
+def test_stored_valid_roi(
+    data_folder: Path, reference: dict[str, np.ndarray], hemisphere: str
+) -> None:
     resampler = fs_lr_to_fsaverage(data_folder / "resample", SHORT[hemisphere])
     assert_array_equal(resampler.covered, reference[f"validroi_fs5_{hemisphere}"])
     assert 0.5 < resampler.covered.mean() < 1
@@ -124,13 +134,18 @@ def test_live_workbench(
     else:
         real = between(new, old, "adaptive")(real)
     metric, out = write_metric(tmp_path / "in.shape.gii", real, side), tmp_path / "out.shape.gii"
-    for method, name, tolerance in (("barycentric", "BARYCENTRIC", 5e-5), ("adaptive", "ADAP_BARY_AREA", 1e-4)):
+    for method, name, tolerance in (
+        ("barycentric", "BARYCENTRIC", 5e-5),
+        ("adaptive", "ADAP_BARY_AREA", 1e-4),
+    ):
         options = ["-area-metrics", old.areas, new.areas] if method == "adaptive" else []
         options += ["-current-roi", region] if region is not None else []
         wb_command("-metric-resample", metric, old.sphere, new.sphere, name, out, *options)
         off = np.abs(between(old, new, method, region)(real) - read_metric(out))
         beyond = np.flatnonzero((off > (3e-4 if region is not None else tolerance)).any(axis=0))
-        excused = BY_CHANCE if (method, source, side) == ("adaptive", "fsaverage6", "right") else set()
+        excused = (
+            BY_CHANCE if (method, source, side) == ("adaptive", "fsaverage6", "right") else set()
+        )
         assert set(beyond.tolist()) <= excused
         assert off.max() < 3e-2
 
@@ -138,10 +153,14 @@ def test_live_workbench(
 def test_the_vertex_that_workbench_puts_elsewhere(data_folder: Path) -> None:
     """It lies within 5e-5 of an edge: closer than Workbench's single precision tells."""
     source, target = (
-        as_sphere(standard(data_folder, mesh, "right").sphere, mesh) for mesh in ("fsaverage6", "fsLR32k")
+        as_sphere(standard(data_folder, mesh, "right").sphere, mesh)
+        for mesh in ("fsaverage6", "fsLR32k")
     )
     points = [np.asarray(sphere.coordinates, dtype=np.float64) for sphere in (source, target)]
-    point, corners = points[0][32613], [points[1][[31030, 31084, third]] for third in (31031, 31083)]
+    point, corners = (
+        points[0][32613],
+        [points[1][[31030, 31084, third]] for third in (31031, 31083)],
+    )
     inside, outside = (np.linalg.solve(one.T, point) for one in corners)
     assert 0 < inside[2] < 5e-5 and -5e-5 < outside[2] < 0
     (triangle,), (weights,) = locate_in_mesh(points[0][32613:32614], points[1], target.faces)
@@ -173,7 +192,9 @@ def test_every_point_of_any_mesh_finds_its_triangle(seed: int) -> None:
     vertices, faces = random_mesh(seed)
     rng = np.random.default_rng(seed)
     middles = vertices[faces[:, 0]] + vertices[faces[:, 1]]
-    points = np.concatenate([vertices, middles, vertices[faces].sum(axis=1), rng.normal(size=(200, 3))])
+    points = np.concatenate(
+        [vertices, middles, vertices[faces].sum(axis=1), rng.normal(size=(200, 3))]
+    )
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     triangle, weights = locate_in_mesh(points, vertices, faces)
     assert weights.min() >= 0
@@ -199,7 +220,9 @@ def test_no_point_is_lost_on_a_folded_mesh() -> None:
     triangle, weights = locate_in_mesh(points, vertices, faces)
     nearest = np.einsum("nk,nkj->nj", weights, vertices[faces[triangle]])
     nearest /= np.linalg.norm(nearest, axis=1, keepdims=True)
-    assert np.linalg.norm(points - nearest, axis=1).max() < 0.1  # a third of an edge; lost points would be anywhere
+    assert (
+        np.linalg.norm(points - nearest, axis=1).max() < 0.1
+    )  # a third of an edge; lost points would be anywhere
 
 
 def triangles_are_certain(points: np.ndarray, vertices: np.ndarray, faces: np.ndarray) -> bool:
@@ -208,11 +231,18 @@ def triangles_are_certain(points: np.ndarray, vertices: np.ndarray, faces: np.nd
     They do inside a triangle, and over an edge where the nearest point of both triangles lies on it. Next to such a
     place one of them has a small weight more than the other, and a rotation may change which is chosen.
     """
-    corners, each = np.tile(vertices[faces], (len(points), 1, 1)), np.repeat(points, len(faces), axis=0)
+    corners, each = (
+        np.tile(vertices[faces], (len(points), 1, 1)),
+        np.repeat(points, len(faces), axis=0),
+    )
     weights = nearest_weights(each, corners)
-    far = np.linalg.norm(each - np.einsum("ik,ikj->ij", weights, corners), axis=1).reshape(len(points), -1)
+    far = np.linalg.norm(each - np.einsum("ik,ikj->ij", weights, corners), axis=1).reshape(
+        len(points), -1
+    )
     dense = np.zeros((*far.shape, len(vertices)))
-    np.put_along_axis(dense, np.tile(faces, (len(points), 1, 1)), weights.reshape(*far.shape, 3), axis=2)
+    np.put_along_axis(
+        dense, np.tile(faces, (len(points), 1, 1)), weights.reshape(*far.shape, 3), axis=2
+    )
     own = np.take_along_axis(dense, far.argmin(axis=1)[:, None, None], axis=1)
     tied = far <= far.min(axis=1, keepdims=True) + 1e-6
     return bool((np.abs(dense - own)[tied] < 1e-9).all() and not ((own > 0) & (own < 1e-9)).any())
@@ -220,7 +250,9 @@ def triangles_are_certain(points: np.ndarray, vertices: np.ndarray, faces: np.nd
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["adaptive", "barycentric"]), st.floats(0.01, 500))
-def test_weights_average_and_ignore_radius_and_rotation(seed: int, method: str, radius: float) -> None:
+def test_weights_average_and_ignore_radius_and_rotation(
+    seed: int, method: str, radius: float
+) -> None:
     source, target = oriented(*random_mesh(seed)), oriented(*random_mesh(seed + 1, 40))
     assume(triangles_are_certain(source[0], *target) and triangles_are_certain(target[0], *source))
     rng = np.random.default_rng(seed)
@@ -230,7 +262,11 @@ def test_weights_average_and_ignore_radius_and_rotation(seed: int, method: str, 
     assert resampler.weights.data.min() > 0
     turn = Rotation.random(random_state=seed).as_matrix().T
     turned = Resampler(
-        (radius * source[0] @ turn, source[1]), (target[0] @ turn, target[1]), method, *areas, check_registration=False
+        (radius * source[0] @ turn, source[1]),
+        (target[0] @ turn, target[1]),
+        method,
+        *areas,
+        check_registration=False,
     )
     values = rng.normal(size=(3, 60))
     assert_allclose(turned(values), resampler(values), atol=1e-10)
@@ -251,7 +287,8 @@ def test_adaptive_uses_all_data_when_it_goes_coarser() -> None:
     source, target = (fine.vertices @ turn, fine.faces), (coarse.vertices, coarse.faces)
     areas = vertex_areas(*source), vertex_areas(*target)
     used = {
-        m: len(np.unique(Resampler(source, target, m, *areas).weights.indices)) for m in ("adaptive", "barycentric")
+        m: len(np.unique(Resampler(source, target, m, *areas).weights.indices))
+        for m in ("adaptive", "barycentric")
     }
     assert used["adaptive"] == len(fine.vertices)
     assert used["barycentric"] < len(fine.vertices) / 4
@@ -298,7 +335,9 @@ def test_roi_leaves_out_data_and_targets(small: dict[str, object], method: str) 
 
 def test_shapes_and_types(small: dict[str, object]) -> None:
     resampler = Resampler(**small)
-    maps = np.random.default_rng(0).uniform(size=(130, 642)).astype(np.float32)  # more than one block
+    maps = (
+        np.random.default_rng(0).uniform(size=(130, 642)).astype(np.float32)
+    )  # more than one block
     found = resampler(maps)
     assert found.shape == (130, 162) and found.dtype == np.float32
     assert_array_equal(resampler(maps[129]), found[129])
@@ -322,7 +361,9 @@ def test_is_a_scikit_learn_transformer(small: dict[str, object]) -> None:
     assert np.abs(resampler.set_params(method="barycentric")(maps) - before).max() > 1e-3
 
 
-def test_weights_are_saved_and_loaded_without_pickle(small: dict[str, object], tmp_path: Path) -> None:
+def test_weights_are_saved_and_loaded_without_pickle(
+    small: dict[str, object], tmp_path: Path
+) -> None:
     roi = small["source_sphere"][0][:, 2] > 0  # type: ignore[index]
     resampler, path = Resampler(**small, roi=roi), tmp_path / "weights.npz"
     resampler.save(path)
@@ -346,7 +387,9 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     whole = path.read_bytes()
     header, parts = read_sealed(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"):
+    with pytest.raises(
+        ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"
+    ):
         Resampler.load(path)
     changes = [
         ("matrix/indices", parts["matrix/indices"] + 10**6),
@@ -355,7 +398,9 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         ("coverage", -parts["coverage"]),
     ]
     for name, value in changes:
-        np.savez(path, **{**parts, name: value})  # without a header, or with the checksum of other numbers
+        np.savez(
+            path, **{**parts, name: value}
+        )  # without a header, or with the checksum of other numbers
         with pytest.raises(FileError, match=r"weights\.npz: does not contain weights"):
             Resampler.load(path)
         write_sealed(path, header, {**parts, name: value})
@@ -364,7 +409,8 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         assert refusal.value.path == str(path)
     write_sealed(path, {**header, "version": 1}, parts)
     with pytest.raises(
-        FileError, match="layout 1, from another version of icofactor; this version reads layout 2: save"
+        FileError,
+        match="layout 1, from another version of icofactor; this version reads layout 2: save",
     ):
         Resampler.load(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
@@ -379,8 +425,13 @@ def test_spheres_come_as_files_pairs_and_objects(small: dict[str, object], tmp_p
     areas = write_metric(tmp_path / "a.shape.gii", small["source_areas"])  # type: ignore[arg-type]
     nibabel.freesurfer.write_morph_data(tmp_path / "lh.area", small["source_areas"])
     meshlike = SimpleNamespace(coordinates=target[0], faces=target[1])  # type: ignore[index]
-    for sphere, values in [(gifti, areas), (str(tmp_path / "lh.sphere"), str(tmp_path / "lh.area"))]:
-        found = Resampler(sphere, meshlike, "adaptive", values, small["target_areas"]).weights.toarray()
+    for sphere, values in [
+        (gifti, areas),
+        (str(tmp_path / "lh.sphere"), str(tmp_path / "lh.area")),
+    ]:
+        found = Resampler(
+            sphere, meshlike, "adaptive", values, small["target_areas"]
+        ).weights.toarray()
         assert_allclose(found, wanted, atol=1e-5)
 
 
@@ -406,7 +457,11 @@ def test_surfaces_that_are_no_spheres_are_refused(small: dict[str, object], tmp_
         ),
         "holes": (points, faces[:-100], r"cover the sphere 0\.9\d* times, not once"),
         "twice": (points, np.concatenate([faces, faces]), "cover the sphere 2 times, not once"),
-        "nan": (np.where(np.arange(642)[:, None] == 5, np.nan, points), faces, "found .* at vertex 5"),
+        "nan": (
+            np.where(np.arange(642)[:, None] == 5, np.nan, points),
+            faces,
+            "found .* at vertex 5",
+        ),
         "far": (points, faces + 1, "faces must be numbers of vertices, 0 to 641; found 1 to 642"),
     }
     for name, (coordinates, triangles, message) in cases.items():
@@ -429,13 +484,31 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
     cases = [
         ({"source_sphere": (points, None)}, "source_sphere: the faces are missing"),
         ({"source_sphere": points}, "source_sphere must be a surface file .* found ndarray"),
-        ({"source_sphere": (points, faces.astype(float))}, r"faces must be vertex numbers \(integers\).*found float64"),
-        ({"source_sphere": (points[:, :2], faces)}, r"coordinates must be an array of shape \(n, 3\)"),
-        ({"source_areas": areas[:-1]}, r"source_areas: has shape \(641,\); source_sphere has 642 vertices"),
-        ({"target_areas": -np.ones(162)}, "target_areas: areas must be finite and not negative; vertex 0 has -1"),
+        (
+            {"source_sphere": (points, faces.astype(float))},
+            r"faces must be vertex numbers \(integers\).*found float64",
+        ),
+        (
+            {"source_sphere": (points[:, :2], faces)},
+            r"coordinates must be an array of shape \(n, 3\)",
+        ),
+        (
+            {"source_areas": areas[:-1]},
+            r"source_areas: has shape \(641,\); source_sphere has 642 vertices",
+        ),
+        (
+            {"target_areas": -np.ones(162)},
+            "target_areas: areas must be finite and not negative; vertex 0 has -1",
+        ),
         ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
-        ({"source_areas": nanfile}, r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan"),
-        ({"source_areas": tmp_path / "empty.shape.gii"}, r"empty\.shape\.gii: contains no data arrays"),
+        (
+            {"source_areas": nanfile},
+            r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan",
+        ),
+        (
+            {"source_areas": tmp_path / "empty.shape.gii"},
+            r"empty\.shape\.gii: contains no data arrays",
+        ),
         ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
         ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),
         ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),
@@ -460,9 +533,13 @@ def test_spheres_out_of_register_are_refused(data_folder: Path) -> None:
     folder = data_folder / "resample"
     old, new = standard(data_folder, "fsLR32k", "left"), standard(data_folder, "fsaverage4", "left")
     undeformed = folder / "L.sphere.32k_fs_LR.surf.gii"
-    with refused("L.sphere.32k_fs_LR.surf.gii", r"does not seem to be in register with .*fsaverage4"):
+    with refused(
+        "L.sphere.32k_fs_LR.surf.gii", r"does not seem to be in register with .*fsaverage4"
+    ):
         Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas).fit()
-    allowed = Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas, check_registration=False)
+    allowed = Resampler(
+        undeformed, new.sphere, "barycentric", old.areas, new.areas, check_registration=False
+    )
     assert allowed.weights.shape == (2562, 32492)
 
 
@@ -475,7 +552,10 @@ def test_files_are_found_by_either_family_of_names(data_folder: Path, tmp_path: 
     flow = tmp_path / "templateflow"
     for folder in (hcp / "resample_fsaverage", flow / "tpl-fsLR", flow / "tpl-fsaverage"):
         folder.mkdir(parents=True)
-    for mesh, tag in (("fsLR32k", "tpl-fsLR_hemi-L_den-32k"), ("fsaverage4", "tpl-fsaverage_den-3k_hemi-L")):
+    for mesh, tag in (
+        ("fsLR32k", "tpl-fsLR_hemi-L_den-32k"),
+        ("fsaverage4", "tpl-fsaverage_den-3k_hemi-L"),
+    ):
         files = find_meshes(data_folder / "resample", "L", (mesh,), roi_of="fsLR32k")[0]
         assert files.areas is not None
         for path in (files.sphere, files.areas):

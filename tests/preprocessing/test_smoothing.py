@@ -32,7 +32,10 @@ def midthickness(data_folder: Path) -> dict[str, dict[str, np.ndarray]]:
     assert faces is not None
     names = ["midthickness", "input_thickness", "smooth_sigma4.2466", "vertex_areas_midthickness"]
     with np.load(data_folder / "wb_reference" / "wb_command_1.5.0_reference.npz") as archive:
-        stored = {h: {name: archive[f"{name}_{h}"] for name in names} | {"faces": faces} for h in ("lh", "rh")}
+        stored = {
+            h: {name: archive[f"{name}_{h}"] for name in names} | {"faces": faces}
+            for h in ("lh", "rh")
+        }
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
         for h, cortex in zip(stored, np.split(archive["cortex"], 2), strict=True):
             stored[h]["cortex"] = cortex
@@ -47,7 +50,9 @@ def sphere() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("hemisphere", ["lh", "rh"])
-def test_stored_workbench_output(midthickness: dict[str, dict[str, np.ndarray]], hemisphere: str) -> None:
+def test_stored_workbench_output(
+    midthickness: dict[str, dict[str, np.ndarray]], hemisphere: str
+) -> None:
     real = midthickness[hemisphere]
     surface = real["midthickness"], real["faces"]
     found = smooth_surface(real["input_thickness"], *surface, sigma=4.2466, roi=real["cortex"])
@@ -57,7 +62,9 @@ def test_stored_workbench_output(midthickness: dict[str, dict[str, np.ndarray]],
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_live_workbench(midthickness: dict[str, dict[str, np.ndarray]], tmp_path: Path, method: str) -> None:
+def test_live_workbench(
+    midthickness: dict[str, dict[str, np.ndarray]], tmp_path: Path, method: str
+) -> None:
     real = midthickness["lh"]
     surface = write_surface(tmp_path / "mid.surf.gii", real["midthickness"], real["faces"])
     noise = np.random.default_rng(0).normal(size=(2, 10242)).astype(np.float32)
@@ -65,8 +72,12 @@ def test_live_workbench(midthickness: dict[str, dict[str, np.ndarray]], tmp_path
     roi = write_metric(tmp_path / "roi.shape.gii", real["cortex"])
     # 0.9 and 1.1 mm often reach fewer vertices than a vertex has neighbours: the rule for small kernels
     for sigma, options in ((0.9, []), (1.1, ["-roi", roi]), (4.0, []), (4.0, ["-roi", roi])):
-        wb_command("-metric-smoothing", surface, metric, sigma, out, "-method", METHODS[method], *options)
-        found = SurfaceSmoother(surface, sigma=sigma, method=method, roi=roi if options else None)(noise)
+        wb_command(
+            "-metric-smoothing", surface, metric, sigma, out, "-method", METHODS[method], *options
+        )
+        found = SurfaceSmoother(surface, sigma=sigma, method=method, roi=roi if options else None)(
+            noise
+        )
         assert_allclose(found, read_metric(out), rtol=0, atol=5e-6)
 
 
@@ -95,7 +106,9 @@ def test_distances_approach_the_great_circle() -> None:
     both = surface_graph(mesh.vertices, mesh.faces.astype(np.int64))
     arc = np.arccos(np.clip(mesh.vertices @ mesh.vertices[500], -1, 1))
     far = arc > 0.3
-    excess = [(dijkstra(graph, directed=False, indices=500)[far] / arc[far]).mean() - 1 for graph in both]
+    excess = [
+        (dijkstra(graph, directed=False, indices=500)[far] / arc[far]).mean() - 1 for graph in both
+    ]
     assert 0 <= excess[0] < 0.05 < excess[1]
 
 
@@ -141,7 +154,11 @@ def test_wider_kernels_smooth_more(sphere: tuple[np.ndarray, np.ndarray]) -> Non
 def test_fwhm_and_sigma_mean_the_same(sphere: tuple[np.ndarray, np.ndarray]) -> None:
     noise = np.random.default_rng(0).normal(size=2562)
     sigma = 20 / np.sqrt(8 * np.log(2))
-    assert_allclose(smooth_surface(noise, *sphere, fwhm=20), smooth_surface(noise, *sphere, sigma=sigma), rtol=1e-10)
+    assert_allclose(
+        smooth_surface(noise, *sphere, fwhm=20),
+        smooth_surface(noise, *sphere, sigma=sigma),
+        rtol=1e-10,
+    )
 
 
 def test_open_meshes_are_smoothed_too(sphere: tuple[np.ndarray, np.ndarray]) -> None:
@@ -172,8 +189,16 @@ def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: P
         ({"fwhm": 0}, "fwhm", "fwhm must be a positive number of mm; found 0"),
         ({"sigma": np.nan}, "sigma", "sigma must be a positive number of mm; found nan"),
         ({"fwhm": "wide"}, "fwhm", "fwhm must be a positive number of mm; found 'wide'"),
-        ({"fwhm": 5, "method": "heat"}, "method", "method must be one of 'area', 'equal', 'plain'; found 'heat'"),
-        ({"fwhm": 5, "roi": np.ones(7)}, "roi", r"roi: has shape \(7,\); surface has 2562 vertices"),
+        (
+            {"fwhm": 5, "method": "heat"},
+            "method",
+            "method must be one of 'area', 'equal', 'plain'; found 'heat'",
+        ),
+        (
+            {"fwhm": 5, "roi": np.ones(7)},
+            "roi",
+            r"roi: has shape \(7,\); surface has 2562 vertices",
+        ),
         ({"fwhm": 5, "roi": np.zeros(2562)}, "roi", "roi: no vertex is in the region"),
     ]
     for options, about, message in cases:
@@ -183,7 +208,11 @@ def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: P
         smooth_surface(np.where(np.arange(2562) == 9, np.nan, 1), *sphere, fwhm=5)
     with refused("maps", "The surface has 2562 vertices; maps have 2561 columns"):
         smooth_surface(ones[1:], *sphere, fwhm=5)
-    path = write_surface(tmp_path / "bad.surf.gii", np.where(np.arange(2562)[:, None] == 3, np.nan, points), faces)
-    with pytest.raises(ValueError, match=r"bad\.surf\.gii: coordinates must be finite; found .* at vertex 3"):
+    path = write_surface(
+        tmp_path / "bad.surf.gii", np.where(np.arange(2562)[:, None] == 3, np.nan, points), faces
+    )
+    with pytest.raises(
+        ValueError, match=r"bad\.surf\.gii: coordinates must be finite; found .* at vertex 3"
+    ):
         SurfaceSmoother(path, fwhm=5).fit()
     assert_array_equal(SurfaceSmoother(sphere, fwhm=5).fit().weights.shape, (2562, 2562))

@@ -29,7 +29,14 @@ def test_butterworth_is_that_of_xcpd(order: int) -> None:
 
     series = np.random.default_rng(0).normal(size=(5, 400)).cumsum(axis=1)
     expected = butterworth(
-        series.T.copy(), 1 / TR, low_pass=0.1, high_pass=0.05, order=order, padtype="constant", padlen=399, copy=True
+        series.T.copy(),
+        1 / TR,
+        low_pass=0.1,
+        high_pass=0.05,
+        order=order,
+        padtype="constant",
+        padlen=399,
+        copy=True,
     ).T
     assert np.abs(bandpass(series, TR, order=order) - expected).max() < 1e-12 * np.abs(series).max()
 
@@ -56,7 +63,11 @@ def test_fft_keeps_exactly_the_bins_of_the_band() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), method=st.sampled_from(["butterworth", "fft"]), scale=st.floats(0.1, 100))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    method=st.sampled_from(["butterworth", "fft"]),
+    scale=st.floats(0.1, 100),
+)
 def test_filters_are_linear_and_blind_to_the_mean(seed: int, method: str, scale: float) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(2, 3, 120))
@@ -86,7 +97,9 @@ def test_transformer_in_a_pipeline() -> None:
 
     series = np.random.default_rng(3).normal(size=(10, 200))
     chain = clone(make_pipeline(BandPass(tr=TR, method="fft"), FunctionTransformer(unit_series)))
-    assert np.array_equal(chain.fit_transform(series), unit_series(bandpass(series, TR, method="fft")))
+    assert np.array_equal(
+        chain.fit_transform(series), unit_series(bandpass(series, TR, method="fft"))
+    )
 
 
 def test_alff_equals_stored_reference(data_folder: Path) -> None:
@@ -106,7 +119,9 @@ def test_alff_of_sines_is_their_mean_amplitude() -> None:
     bins = np.arange(50, 101)  # 0.05 to 0.1 Hz at one volume per second
     amplitudes = np.random.default_rng(4).uniform(1, 5, size=len(bins))
     series = 40 + (amplitudes[:, None] * np.sin(2 * np.pi * bins[:, None] * time / n)).sum(axis=0)
-    series = series + 30 * np.cos(2 * np.pi * 49 * time / n) + 30 * np.cos(2 * np.pi * 101 * time / n)
+    series = (
+        series + 30 * np.cos(2 * np.pi * 49 * time / n) + 30 * np.cos(2 * np.pi * 101 * time / n)
+    )
     assert abs(alff(series[None], 1.0)[0] - amplitudes.mean()) < 1e-10
 
 
@@ -116,7 +131,9 @@ def test_alff_detrend_and_normalize() -> None:
     noise[7] = 0
     plain = alff(noise, TR)
     line = 0.5 * np.arange(300) * (noise[:, :1] != 0)
-    assert np.abs(alff(noise + line, TR, detrend=True) - alff(noise, TR, detrend=True)).max() < 1e-10
+    assert (
+        np.abs(alff(noise + line, TR, detrend=True) - alff(noise, TR, detrend=True)).max() < 1e-10
+    )
     assert np.abs(alff(noise + line, TR) - plain).max() > 0.1
     scaled = alff(noise, TR, normalize="mean")
     used = np.arange(20) != 7

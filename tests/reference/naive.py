@@ -71,7 +71,9 @@ def penalty(method: str, X: Array, D: Array, rules: str, root_D: Array | None = 
         return {"DL": 5.0, "SPNNMF": 0.5, "PPNMF": 0.0}[scheme] * s**1.5
     if rules == "default":
         if root_D is None:
-            raise ValueError("root_D is None; the default penalty of PNNMF needs the design of the root faces")
+            raise ValueError(
+                "root_D is None; the default penalty of PNNMF needs the design of the root faces"
+            )
         D = root_D
     return s * float(1 / np.linalg.norm((X / s).T @ D))
 
@@ -122,7 +124,9 @@ def gradient_C(scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, 
     """Gradient in C of the differentiable part (as `gradient_B`); PPNMF has no free loadings."""
     _check(scheme)
     if scheme == "PPNMF":
-        raise ValueError("scheme is 'PPNMF', whose loadings BᵀDᵀX follow from B: there is no gradient in C")
+        raise ValueError(
+            "scheme is 'PPNMF', whose loadings BᵀDᵀX follow from B: there is no gradient in C"
+        )
     slope = -(D @ B).T @ (X - D @ B @ C)
     if scheme == "PNNMF":
         return 2 * slope + 2 * lam * C
@@ -161,7 +165,9 @@ def _multiply(scheme: str, Y: Array, plus: Array, minus: Array, weight: Array, r
     return Y * plus / np.maximum(minus, TINY)
 
 
-def plain_B(scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, w: Array, rules: str) -> Array:
+def plain_B(
+    scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, w: Array, rules: str
+) -> Array:
     """One plain update of B: eq. 2, 4, 6 or 8."""
     _check(scheme, rules)
     if scheme == "PPNMF":
@@ -190,14 +196,20 @@ def _plain_projective(X: Array, D: Array, B: Array, rules: str) -> Array:
     return B * factor
 
 
-def plain_C(scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, w: Array, rules: str) -> Array:
+def plain_C(
+    scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, w: Array, rules: str
+) -> Array:
     """One plain update of C: eq. 3, 5 or 7; the projection BᵀDᵀX for PPNMF. Row weights are of B only."""
     _check(scheme, rules)
     W = D @ B
     if scheme == "PPNMF":
         return W.T @ X
     if scheme == "DL":
-        step = 0.1 / np.linalg.norm(X.T @ D) if rules == "paper" else _inverse(np.array(sigma_bound(W.T @ W)))
+        step = (
+            0.1 / np.linalg.norm(X.T @ D)
+            if rules == "paper"
+            else _inverse(np.array(sigma_bound(W.T @ W)))
+        )
         eta = float(step)
         return soft(C - eta * (W.T @ (W @ C) - W.T @ X), lam * eta)
     return _multiply(scheme, C, W.T @ X, W.T @ (W @ C), np.array(lam), rules)
@@ -211,7 +223,9 @@ def next_tau(tau: float) -> float:
     return (1 + (1 + 4 * tau**2) ** 0.5) / 2
 
 
-def extrapolate(prefix: str, y: Array, y_before: Array, momentum: float, nonnegative: bool) -> Array:
+def extrapolate(
+    prefix: str, y: Array, y_before: Array, momentum: float, nonnegative: bool
+) -> Array:
     """Eq. 10 (prefix "E") or eq. 11 (prefix "LE")."""
     if prefix == "E":
         Z = y + momentum * (y - y_before)
@@ -232,7 +246,9 @@ def _start(scheme: str, X: Array, D: Array, B0: Array, C0: Array | None) -> tupl
     return B0, C0
 
 
-def run_paper(method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float) -> Run:
+def run_paper(
+    method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float
+) -> Run:
     """§3, paper: B extrapolated from the eleventh update on, then C plain from the new B."""
     prefix, scheme = split(method)
     B, C = _start(scheme, X, D, B0, C0)
@@ -268,7 +284,9 @@ def balance_scales(scheme: str, B: Array, C: Array, w: Array) -> Array:
     return s
 
 
-def run_default(method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float, w: Array) -> Run:
+def run_default(
+    method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float, w: Array
+) -> Run:
     """§3, default: both factors extrapolated, balanced after each update, restart when E + penalty rises."""
     prefix, scheme = split(method)
     B, C = _start(scheme, X, D, B0, C0)
@@ -314,7 +332,9 @@ def local_error_projected(X: Array, D: Array, B: Array, C: Array) -> Array:
     return ((D.T @ (X - D @ B @ C)) ** 2).sum(axis=1)
 
 
-def local_residual(X: Array, site_face: NDArray[np.intp], B: Array, C: Array, D: Array, n_k: int) -> Array:
+def local_residual(
+    X: Array, site_face: NDArray[np.intp], B: Array, C: Array, D: Array, n_k: int
+) -> Array:
     """r_k of eq. 13: the squared residual of the sites located in face k."""
     R = X - D @ B @ C
     return np.array([(R[site_face == k] ** 2).sum() for k in range(n_k)])

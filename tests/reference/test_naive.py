@@ -60,7 +60,9 @@ def test_gradients_are_the_finite_differences(scheme: str, seed: int) -> None:
     lam = 0.7
     found = differences(lambda Z: naive.objective(scheme, X, D, Z, C, lam, w), B)
     told = naive.gradient_B(scheme, X, D, B, C, lam, w)
-    if scheme == "DL":  # away from 0 the L1 norm has a slope too; the differentiable part leaves it out
+    if (
+        scheme == "DL"
+    ):  # away from 0 the L1 norm has a slope too; the differentiable part leaves it out
         told = told + lam * w[:, None] * np.sign(B)
     assert relative(found, told) < 1e-6
     if scheme == "PPNMF":
@@ -82,7 +84,9 @@ def test_multiplicative_updates_are_steps_along_the_gradient(scheme: str, rules:
     lam = 0.01
     half = 2 if scheme == "PNNMF" else 1
     K, in_plus = D.T @ D, rules == "default"
-    pull_B, pull_C = (lam * w[:, None] * B, lam * C) if scheme == "PNNMF" else (lam * w[:, None], lam)
+    pull_B, pull_C = (
+        (lam * w[:, None] * B, lam * C) if scheme == "PNNMF" else (lam * w[:, None], lam)
+    )
     step = B - naive.plain_B(scheme, X, D, B, C, lam, w, rules)
     slope = naive.gradient_B(scheme, X, D, B, C, lam, w) / half
     np.testing.assert_allclose(step, slope * B / (K @ B @ C @ C.T + in_plus * pull_B), rtol=1e-9)
@@ -133,7 +137,9 @@ def test_no_absolute_constant_in_the_division(scheme: str, rules: str) -> None:
     lam=st.sampled_from([0.0, 0.1, 5.0]),
 )
 @settings(max_examples=80, deadline=None)
-def test_default_plain_updates_never_rise(scheme: str, seed: int, partition: bool, log_scale: int, lam: float) -> None:
+def test_default_plain_updates_never_rise(
+    scheme: str, seed: int, partition: bool, log_scale: int, lam: float
+) -> None:
     X, D, B, C, w = problem(seed, partition)
     X = X * 10.0**log_scale
     B, C = signs(scheme, B, C, seed % 1000)
@@ -153,10 +159,14 @@ def test_default_runs_never_rise(method: str, seed: int, partition: bool) -> Non
     X, D, B, C, w = problem(seed, partition)
     B, C = signs(naive.split(method)[1], B, C, seed % 1000)
     found = naive.run_default(method, X, D, B, C, 40, 0.3, w)
-    assert max(np.diff(found["objectives"])) <= 1e-12 * (found["objectives"][0] + float((X**2).sum()))
+    assert max(np.diff(found["objectives"])) <= 1e-12 * (
+        found["objectives"][0] + float((X**2).sum())
+    )
 
 
-def unrestarted(scheme: str, prefix: str, X: Array, D: Array, B: Array, C: Array, w: Array, lam: float) -> int:
+def unrestarted(
+    scheme: str, prefix: str, X: Array, D: Array, B: Array, C: Array, w: Array, lam: float
+) -> int:
     """How many updates pass before an extrapolated one raises the objective (0: none of 200)."""
     tau, y = naive.TAU_START, (B, C)
     last = naive.objective(scheme, X, D, B, C, lam, w)
@@ -185,7 +195,9 @@ def test_restart_takes_the_plain_update_and_resets(method: str) -> None:
     lam, nonneg = 0.3, scheme != "DL"
     t = unrestarted(scheme, prefix, X, D, B0, C0, w, lam)
     assert t > 10, "no candidate rises on this problem: it does not test the restart"
-    old, new, after = (naive.run_default(method, X, D, B0, C0, n, lam, w) for n in (t, t + 1, t + 2))
+    old, new, after = (
+        naive.run_default(method, X, D, B0, C0, n, lam, w) for n in (t, t + 1, t + 2)
+    )
     B = naive.plain_B(scheme, X, D, old["B"], old["C"], lam, w, "default")
     C = naive.plain_C(scheme, X, D, B, old["C"], lam, w, "default")
     before = (B, C)  # remembered as they came, not balanced
@@ -196,7 +208,9 @@ def test_restart_takes_the_plain_update_and_resets(method: str) -> None:
     m = (naive.TAU_START - 1) / (naive.TAU_START + 1)
     y = naive.plain_B(scheme, X, D, B, C, lam, w, "default")
     B1 = naive.extrapolate(prefix, y, before[0], m, nonneg)
-    C1 = naive.extrapolate(prefix, naive.plain_C(scheme, X, D, B1, C, lam, w, "default"), before[1], m, nonneg)
+    C1 = naive.extrapolate(
+        prefix, naive.plain_C(scheme, X, D, B1, C, lam, w, "default"), before[1], m, nonneg
+    )
     s = naive.balance_scales(scheme, B1, C1, w)
     assert naive.objective(scheme, X, D, B1 * s, C1 / s[:, None], lam, w) <= new["objectives"][-1]
     np.testing.assert_array_equal(after["B"], B1 * s)
@@ -403,8 +417,12 @@ def test_penalties() -> None:
     assert naive.penalty("LE-SPNNMF", 4 * Y, D, "default") == pytest.approx(4.0, rel=1e-14)
     assert naive.penalty("PPNMF", X, D, "default") == 0.0
     assert naive.penalty("PNNMF", X, D, "paper") == 1 / np.linalg.norm(X.T @ D)
-    assert naive.penalty("PNNMF", Y, D, "default", root) == pytest.approx(1 / np.linalg.norm(Y.T @ root), rel=1e-14)
-    assert naive.penalty("PNNMF", 4 * Y, D, "default", root) == pytest.approx(4 / np.linalg.norm(Y.T @ root), rel=1e-14)
+    assert naive.penalty("PNNMF", Y, D, "default", root) == pytest.approx(
+        1 / np.linalg.norm(Y.T @ root), rel=1e-14
+    )
+    assert naive.penalty("PNNMF", 4 * Y, D, "default", root) == pytest.approx(
+        4 / np.linalg.norm(Y.T @ root), rel=1e-14
+    )
     with pytest.raises(ValueError, match="root_D is None"):
         naive.penalty("PNNMF", X, D, "default")
 

@@ -53,7 +53,9 @@ def make_cohort(mask: bool = True, n: int = N, **more: Any) -> Cohort:
 def fit() -> tuple[CorticalFactorization, Cohort, Diagnostics]:
     cohort = make_cohort()
     schedule = Refinement(steps=2, faces=3, n_iter=5)
-    model = CorticalFactorization(3, n_starts=3, n_iter=300, tol=1e-4, level=1, refinement=schedule, random_state=0)
+    model = CorticalFactorization(
+        3, n_starts=3, n_iter=300, tol=1e-4, level=1, refinement=schedule, random_state=0
+    )
     model.fit(cohort)
     return model, cohort, diagnose(model, cohort, timing={"fit": 1.5}, warnings=["said before"])
 
@@ -66,7 +68,9 @@ def test_maps_are_those_of_the_whole_matrix(fit: Any) -> None:
     spread = ((X - X.mean(axis=0)) ** 2).sum(axis=0)
     np.testing.assert_allclose(d.median[used], np.median(X, axis=0), rtol=1e-12)
     np.testing.assert_allclose(d.deviation[used], X.std(axis=0, ddof=1), rtol=1e-10)
-    np.testing.assert_allclose(d.explained_map[used], 1 - (residual**2).sum(axis=0) / spread, atol=1e-10)
+    np.testing.assert_allclose(
+        d.explained_map[used], 1 - (residual**2).sum(axis=0) / spread, atol=1e-10
+    )
     for name in ("median", "deviation", "explained_map"):
         assert np.isnan(getattr(d, name)[~used]).all()
     np.testing.assert_array_equal(d.depth, model.depth_)
@@ -79,7 +83,9 @@ def test_residuals_and_shares(fit: Any) -> None:
     residual = X - model.inverse_transform(model.loadings_)[:, cohort.mask]
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(d.residual, np.sqrt((residual**2).mean(axis=1)), rtol=1e-10)
-    np.testing.assert_allclose(d.subject_explained, 1 - (residual**2).sum(1) / (centred**2).sum(1), atol=1e-10)
+    np.testing.assert_allclose(
+        d.subject_explained, 1 - (residual**2).sum(1) / (centred**2).sum(1), atol=1e-10
+    )
     assert d.explained == pytest.approx(model.explained_, abs=1e-9)
     assert d.explained_X == pytest.approx(1 - (residual**2).sum() / (X**2).sum(), abs=1e-12)
     np.testing.assert_array_equal(d.alone, model.explained_variance_ratio_)
@@ -107,7 +113,9 @@ def test_parcellation_and_overlap(fit: Any) -> None:
     assert not d.parcellation[~cohort.mask].any()
     np.testing.assert_allclose(np.diag(d.overlap), 1, rtol=1e-12)
     p = maps / maps.sum(axis=1, keepdims=True)
-    assert d.overlap[0, 2] == d.overlap[2, 0] == pytest.approx(np.minimum(p[0], p[2]).sum(), rel=1e-12)
+    assert (
+        d.overlap[0, 2] == d.overlap[2, 0] == pytest.approx(np.minimum(p[0], p[2]).sum(), rel=1e-12)
+    )
     np.testing.assert_allclose(d.similarity, np.corrcoef(maps), atol=1e-12)
     np.testing.assert_allclose(d.together, np.corrcoef(model.loadings_.T), atol=1e-12)
 
@@ -125,7 +133,9 @@ def test_parcellation_and_overlap(fit: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("covariates", [False, True])
-def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, covariates: bool) -> None:
+def test_every_number_of_a_centred_fit(
+    method: str, center: str, mask: bool, covariates: bool
+) -> None:
     """From the whole X and the definitions alone: the model says what its maps and loadings mean."""
     cohort: Any = make_cohort(mask)
     values = np.array(cohort.X)
@@ -133,8 +143,12 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     cohort = replace(cohort, X=values)
     if covariates:
         signed = center != "none"
-        cohort = Covariates.fit(cohort, ["sex"], mask=cohort.mask, nonnegative=not signed).apply(cohort)
-    model = CorticalFactorization(3, method=method, center=center, n_starts=10, level=1, random_state=0)
+        cohort = Covariates.fit(cohort, ["sex"], mask=cohort.mask, nonnegative=not signed).apply(
+            cohort
+        )
+    model = CorticalFactorization(
+        3, method=method, center=center, n_starts=10, level=1, random_state=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(cohort)
@@ -155,7 +169,9 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     np.testing.assert_allclose(d.explained_map[used][moving], expected, atol=1e-9)
     assert np.isnan(d.explained_map[used][flat]).all()
     np.testing.assert_allclose(d.residual, np.sqrt((residual**2).mean(axis=1)), rtol=1e-9)
-    np.testing.assert_allclose(d.subject_explained, 1 - (residual**2).sum(1) / variance.sum(1), atol=1e-9)
+    np.testing.assert_allclose(
+        d.subject_explained, 1 - (residual**2).sum(1) / variance.sum(1), atol=1e-9
+    )
     assert d.explained == pytest.approx(1 - (residual**2).sum() / total, abs=1e-9)
     assert d.explained == pytest.approx(model.explained_, abs=1e-8)
     inverse = model.inverse_transform(model.loadings_)[:, used]
@@ -164,7 +180,9 @@ def test_every_number_of_a_centred_fit(method: str, center: str, mask: bool, cov
     centred = np.where(flat, 0.0, (X - mean) / unit)
     beta = np.linalg.lstsq(Z, centred, rcond=None)[0]
     assert d.linear == pytest.approx(1 - ((centred - Z @ beta) ** 2).sum() / total, abs=1e-8)
-    carried = np.abs(model.components_[:, used]) * np.sqrt((model.loadings_**2).mean(axis=0))[:, None]
+    carried = (
+        np.abs(model.components_[:, used]) * np.sqrt((model.loadings_**2).mean(axis=0))[:, None]
+    )
     winner = np.where(carried.max(axis=0) > 0, carried.argmax(axis=0) + 1, 0)
     np.testing.assert_array_equal(d.parcellation[used], winner)
     said = " ".join(d.warnings)
@@ -181,11 +199,19 @@ def test_maps_without_noise_have_residuals_too(dtype: str, tmp_path: Path) -> No
     sides = np.arange(cohort.sites.n) < 300
     strengths = np.random.default_rng(0).integers(1, 9, (N, 2)) / 4 + [0, 3]
     X = np.where(sides, strengths[:, :1], strengths[:, 1:]).astype(np.float32)
-    stored = create_store(tmp_path / "a", [replace(cohort, X=X)], dtype=dtype, chunk_sites=100, chunk_subjects=7)
+    stored = create_store(
+        tmp_path / "a", [replace(cohort, X=X)], dtype=dtype, chunk_sites=100, chunk_subjects=7
+    )
     model = CorticalFactorization(2, center="none", level=1, random_state=0).fit(stored)
     found = diagnose(model, stored, n_permutations=10)
     assert 0 <= found.residual.min() <= found.residual.max() < 1e-2
-    for shares in (found.explained_map, found.subject_explained, found.explained_X, found.linear, found.unique):
+    for shares in (
+        found.explained_map,
+        found.subject_explained,
+        found.explained_X,
+        found.linear,
+        found.unique,
+    ):
         assert np.all(np.asarray(shares) <= 1)
 
 
@@ -195,12 +221,16 @@ def test_shares_are_at_most_1_whatever_is_rounded(rounding: float) -> None:
     c = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
     for loadings, unique in ((c[:, :1], [1.0]), (c, [0.5, 0.5])):
         Z = loadings
-        linear, own = linear_shares(rounding * (Z.T @ Z) @ (Z.T @ Z), loadings, float(np.square(Z).sum()))
+        linear, own = linear_shares(
+            rounding * (Z.T @ Z) @ (Z.T @ Z), loadings, float(np.square(Z).sum())
+        )
         assert linear == pytest.approx(1, abs=1e-6) and linear <= 1 and (own <= 1).all()
         np.testing.assert_allclose(own, unique, atol=1e-6)
 
 
-def test_permutations_do_not_depend_on_how_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutations_do_not_depend_on_how_many_are_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nor on threads, which work on the columns of a biobank."""
     rng = np.random.default_rng(0)
     people = {
@@ -232,10 +262,14 @@ def test_recurrence_goes_with_the_components_and_warns_where_most_fail() -> None
     assert not [text for text in diagnose(model, cohort).warnings if "determined" in text]
 
 
-def test_the_order_of_components_is_that_of_their_recurrence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_components_is_that_of_their_recurrence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from icofactor.factorization import _multistart
 
-    def by_mass(bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, int]:
+    def by_mass(
+        bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, int]:
         """A mark that the best start's columns carry with them."""
         best = bases[int(np.argmin(objectives))]
         return (weights @ best) / (weights @ best).max(), 4
@@ -243,7 +277,9 @@ def test_the_order_of_components_is_that_of_their_recurrence(monkeypatch: pytest
     monkeypatch.setattr(_multistart, "recurrence", by_mass)
     cohort = make_cohort()
     for seed in range(3):
-        model = CorticalFactorization(3, method="parts", level=1, refinement=None, lift=False, random_state=seed)
+        model = CorticalFactorization(
+            3, method="parts", level=1, refinement=None, lift=False, random_state=seed
+        )
         model.fit(cohort)
         mass = (model.components_ / model.scale_[:, None]).sum(axis=1)
         # the best start goes on after its mark was taken, a little
@@ -260,11 +296,23 @@ def test_a_store_gives_what_memory_gives(tmp_path: Path, center: str) -> None:
     found = []
     for source in (cohort, stored):
         adjusted: Any = Covariates.fit(source, ["age"], mask=mask, nonnegative=False).apply(source)
-        model = CorticalFactorization(3, method="parts", center=center, n_starts=10, random_state=0).fit(adjusted)
+        model = CorticalFactorization(
+            3, method="parts", center=center, n_starts=10, random_state=0
+        ).fit(adjusted)
         found.append(diagnose(model, adjusted))
     held, streamed = found
-    for name in ("median", "deviation", "explained_map", "residual", "subject_explained", "unique", "extent"):
-        np.testing.assert_allclose(getattr(streamed, name), getattr(held, name), rtol=1e-6, atol=1e-9)
+    for name in (
+        "median",
+        "deviation",
+        "explained_map",
+        "residual",
+        "subject_explained",
+        "unique",
+        "extent",
+    ):
+        np.testing.assert_allclose(
+            getattr(streamed, name), getattr(held, name), rtol=1e-6, atol=1e-9
+        )
     np.testing.assert_array_equal(streamed.parcellation, held.parcellation)
     assert streamed.explained == pytest.approx(held.explained, abs=1e-9)
     assert streamed.explained_X == pytest.approx(held.explained_X, abs=1e-9)
@@ -292,7 +340,9 @@ def test_associations_find_age_and_sex(fit: Any) -> None:
         assert age.r[j] == pytest.approx(pearsonr(age.values[known], y[known])[0], abs=1e-10)
         F = f_oneway(y[sex.codes == 0], y[sex.codes == 1])[0]
         assert sex.eta2[j] == pytest.approx(F / (F + N - 2), abs=1e-10)
-        np.testing.assert_allclose(sex.boxes[1, j], np.percentile(y[sex.codes == 1], [0, 25, 50, 75, 100]))
+        np.testing.assert_allclose(
+            sex.boxes[1, j], np.percentile(y[sex.codes == 1], [0, 25, 50, 75, 100])
+        )
     assert np.abs(age.r).max() > 0.9
     assert age.p.min() < 0.01
     assert sex.p.min() < 0.01
@@ -430,7 +480,9 @@ def test_permutation_p_is_fair_and_corrected() -> None:
     rng = np.random.default_rng(1)
     loadings = rng.standard_normal((30, 5))
     p = [
-        compare({"x": rng.standard_normal(30)}, loadings, n_permutations=99, random_state=seed)[0][0].p.min()
+        compare({"x": rng.standard_normal(30)}, loadings, n_permutations=99, random_state=seed)[0][
+            0
+        ].p.min()
         for seed in range(200)
     ]
     # under chance alone, the least corrected p is below 0.1 about once in ten times: binomial, 5 standard deviations

@@ -43,7 +43,11 @@ from icofactor.sphere.sites import Sites
 
 STEM = "space-fsaverage_den-642_desc-icofactor"
 ALWAYS = {
-    *(f"desc-icofactor_{name}.{end}" for name in ("dseg", "loadings", "components") for end in ("tsv", "json")),
+    *(
+        f"desc-icofactor_{name}.{end}"
+        for name in ("dseg", "loadings", "components")
+        for end in ("tsv", "json")
+    ),
     *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
     *(
@@ -68,7 +72,11 @@ MORE = {"desc-icofactor_participants.tsv", "desc-icofactor_participants.json", "
 
 def test_cells_of_tables(tmp_path: Path) -> None:
     """Whole numbers stay whole beside unknown ones; computed numbers have ten digits, given ones all they need."""
-    columns = {"age": [13.0, np.nan, 35.0], "half": [0.5, np.nan, 2.0], "third": [1 / 3, 2.0, 1e-20]}
+    columns = {
+        "age": [13.0, np.nan, 35.0],
+        "half": [0.5, np.nan, 2.0],
+        "third": [1 / 3, 2.0, 1e-20],
+    }
     rows = write_tsv(tmp_path / "a.tsv", columns).read_text().splitlines()[1:]
     assert rows == ["13\t0.5\t0.3333333333", "n/a\tn/a\t2", "35\t2\t1e-20"]
     rows = write_tsv(tmp_path / "b.tsv", columns, digits=None).read_text().splitlines()[1:]
@@ -83,7 +91,9 @@ def test_every_column_of_a_table_is_described(tmp_path: Path) -> None:
         write_table(tmp_path / "a.tsv", columns, {"x": "Its size"}, {"x": 1})
     assert raised.value.argument == "about" and "nothing about x" in str(raised.value)
     assert not any(tmp_path.iterdir())
-    write_table(tmp_path / "a.tsv", columns, {"x": {"Description": "Its size", "Units": "mm"}}, {"seed": 1})
+    write_table(
+        tmp_path / "a.tsv", columns, {"x": {"Description": "Its size", "Units": "mm"}}, {"seed": 1}
+    )
     found = json.loads((tmp_path / "a.json").read_text())
     assert found == {
         "participant_id": {"Description": "Person"},
@@ -100,7 +110,10 @@ def test_atomic_path_writes_whole_files_only(tmp_path: Path) -> None:
         temporary.write_text("one")
         assert not target.exists()
     assert target.read_text() == "one"
-    with pytest.raises(RuntimeError, match="half way"), atomic_path(target, overwrite=True) as temporary:
+    with (
+        pytest.raises(RuntimeError, match="half way"),
+        atomic_path(target, overwrite=True) as temporary,
+    ):
         temporary.write_text("tw")
         raise RuntimeError("half way")
     assert target.read_text() == "one"
@@ -113,13 +126,25 @@ def test_atomic_path_writes_whole_files_only(tmp_path: Path) -> None:
 def test_atomic_path_refuses_and_names_the_path(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
     target.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"a\.json exists; pass overwrite=True"), atomic_path(target):
+    with (
+        pytest.raises(FileExistsError, match=r"a\.json exists; pass overwrite=True"),
+        atomic_path(target),
+    ):
         raise AssertionError("the block must not run")
-    with pytest.raises(FileNotFoundError, match="nowhere"), atomic_path(tmp_path / "nowhere" / "a.json"):
+    with (
+        pytest.raises(FileNotFoundError, match="nowhere"),
+        atomic_path(tmp_path / "nowhere" / "a.json"),
+    ):
         raise AssertionError("the block must not run")
-    with pytest.raises(IsADirectoryError, match="is a folder"), atomic_path(tmp_path, overwrite=True):
+    with (
+        pytest.raises(IsADirectoryError, match="is a folder"),
+        atomic_path(tmp_path, overwrite=True),
+    ):
         raise AssertionError("the block must not run")
-    with pytest.raises(FileNotFoundError, match=r"nothing was written to .*b\.json"), atomic_path(tmp_path / "b.json"):
+    with (
+        pytest.raises(FileNotFoundError, match=r"nothing was written to .*b\.json"),
+        atomic_path(tmp_path / "b.json"),
+    ):
         pass
 
 
@@ -155,7 +180,9 @@ def test_tsv_refuses_what_would_break_it(tmp_path: Path) -> None:
 
 
 def test_json_takes_numpy_and_has_no_nan(tmp_path: Path) -> None:
-    path = write_json(tmp_path / "a.json", {"n": np.int64(3), "x": np.array([1.0, np.nan]), "p": Path("é")})
+    path = write_json(
+        tmp_path / "a.json", {"n": np.int64(3), "x": np.array([1.0, np.nan]), "p": Path("é")}
+    )
     assert json.loads(path.read_text(encoding="utf-8")) == {"n": 3, "x": [1.0, None], "p": "é"}
     with pytest.raises(ValueError, match="cannot contain a object"):
         write_json(tmp_path / "b.json", object())
@@ -180,7 +207,9 @@ def described(hemi: str = "both") -> FitDescription:
     ages[1] = np.nan
     people = {"participant_id": diagnostics.subjects, "age": ages}
     methods = "# Methods\n\nWe did λ.\n"
-    return FitDescription.of(model, diagnostics, provenance={"seed": 1}, methods=methods, participants=people)
+    return FitDescription.of(
+        model, diagnostics, provenance={"seed": 1}, methods=methods, participants=people
+    )
 
 
 def write(out: Path, *names: str, overwrite: bool = False) -> list[Path]:
@@ -207,10 +236,14 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     right = nib.load(out / f"hemi-R_{STEM}_components.shape.gii")
     assert right.meta["AnatomicalStructurePrimary"] == "CortexRight"
     assert right.darrays[2].meta["Name"] == "component03"
-    np.testing.assert_array_equal(right.darrays[2].data, model.components_[2, 642:].astype(np.float32))
+    np.testing.assert_array_equal(
+        right.darrays[2].data, model.components_[2, 642:].astype(np.float32)
+    )
     table = (out / "desc-icofactor_loadings.tsv").read_text().splitlines()
     assert table[0] == "participant_id\tcomponent01\tcomponent02\tcomponent03"
-    assert [float(x) for x in table[2].split("\t")[1:]] == pytest.approx(model.loadings_[1].tolist(), rel=1e-9)
+    assert [float(x) for x in table[2].split("\t")[1:]] == pytest.approx(
+        model.loadings_[1].tolist(), rel=1e-9
+    )
     people = (out / "desc-icofactor_participants.tsv").read_text().splitlines()
     assert people[0] == "participant_id\tage"
     assert [line.split("\t")[1] for line in people[1:3]] == ["20.5", "n/a"]
@@ -243,18 +276,25 @@ def test_a_folder_of_figures_is_refused_before_there_is_a_fit(tmp_path: Path) ->
     FitFolder(tmp_path, figures=False)
     FitFolder(tmp_path, overwrite=True)
     (tmp_path / "figures" / "maps.png").write_text("mine")
-    with pytest.raises(ExistsError, match=r"maps\.png exists and is not a result that this command may replace"):
+    with pytest.raises(
+        ExistsError, match=r"maps\.png exists and is not a result that this command may replace"
+    ):
         FitFolder(tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("name", ["dataset_description.json", "methods.md", "report.html"])
-def test_what_icofactor_did_not_write_is_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
+def test_what_icofactor_did_not_write_is_never_replaced(
+    tmp_path: Path, name: str, overwrite: bool
+) -> None:
     """Nor what it wrote and the user changed: before any work, and without advice that would destroy it."""
     (tmp_path / name).write_text("mine")
     with pytest.raises(ExistsError) as raised:
         FitFolder(tmp_path, overwrite)
-    assert (raised.value.path, raised.value.problem[:26]) == (str(tmp_path / name), "exists and is not a result")
+    assert (raised.value.path, raised.value.problem[:26]) == (
+        str(tmp_path / name),
+        "exists and is not a result",
+    )
     out = tmp_path / "out"
     write(out, *({name} - {"dataset_description.json"}))
     with open(out / name, "a") as stream:
@@ -282,7 +322,13 @@ def test_an_input_is_never_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("out", "allowed"),
     [
-        *((".", False), ("sub-01", False), ("sub-01/surf/out", False), ("sub-01/out", False), ("bert/out", False)),
+        *(
+            (".", False),
+            ("sub-01", False),
+            ("sub-01/surf/out", False),
+            ("sub-01/out", False),
+            ("bert/out", False),
+        ),
         *(
             ("sub-new", False),
             ("theirs", False),
@@ -324,7 +370,9 @@ def test_what_appears_while_the_folder_is_filled_is_kept(tmp_path: Path) -> None
     assert place.files == []
 
 
-@pytest.mark.skipif(os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock")
+@pytest.mark.skipif(
+    os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock"
+)
 def test_files_that_killed_writers_left_are_removed_and_no_others(tmp_path: Path) -> None:
     dead = [".tmp-02ecdbe8-model.zip", ".tmp-02ecdbe8-selection.tsv", ".tmp-0badcafe-selection.tsv"]
     others = [".tmp-02ecdbe8-notes.txt", ".tmp-model.zip", ".tmp-02ecdbe8x-model.zip"]
@@ -344,7 +392,9 @@ def test_files_that_killed_writers_left_are_removed_and_no_others(tmp_path: Path
     assert (tmp_path / "model.zip").read_text() == "model"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock")
+@pytest.mark.skipif(
+    os.name == "nt", reason="open files cannot be moved there, so that their writers hold no lock"
+)
 def test_a_writer_whose_file_was_swept_before_it_was_locked_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,7 +430,12 @@ def test_a_fit_takes_along_what_was_written_about_the_earlier_one(tmp_path: Path
         (new / "components.tsv").write_text("new")
     gone = {"selection.json", "stability.tsv", "atlas_overlap.tsv", "model.zip"}
     assert {file.name for file in place.removed} == gone
-    assert set(contents(tmp_path)) == {"mine.txt", "components.tsv", "dataset_description.json", LIST}
+    assert set(contents(tmp_path)) == {
+        "mine.txt",
+        "components.tsv",
+        "dataset_description.json",
+        LIST,
+    }
 
 
 def test_what_is_about_a_fit_does_not_go_beside_another(tmp_path: Path) -> None:
@@ -406,7 +461,11 @@ def test_a_failed_fit_leaves_nothing(tmp_path: Path) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file under a folder, hidden ones too."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def test_overwriting_removes_the_earlier_fit_and_nothing_else(tmp_path: Path) -> None:
@@ -455,7 +514,9 @@ def test_a_list_from_elsewhere_removes_nothing(tmp_path: Path, files: str) -> No
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("existing", [True, False])
-def test_trouble_while_filling_leaves_all_as_it_was(tmp_path: Path, problem: BaseException, existing: bool) -> None:
+def test_trouble_while_filling_leaves_all_as_it_was(
+    tmp_path: Path, problem: BaseException, existing: bool
+) -> None:
     out = tmp_path / "deep" / "out"
     if existing:
         write(out, "a.txt", "b.txt")
@@ -473,7 +534,9 @@ N_MOVES = len(EARLIER) + len(LATER) + 4
 
 
 @contextmanager
-def stopped(monkeypatch: pytest.MonkeyPatch, number: int, how: Callable[[], object]) -> Iterator[list[Path]]:
+def stopped(
+    monkeypatch: pytest.MonkeyPatch, number: int, how: Callable[[], object]
+) -> Iterator[list[Path]]:
     """`how` is called after one of the moves between the stage and the folder."""
     moves, move = [], os.replace
 
@@ -494,7 +557,9 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("number", range(N_MOVES + 1))
-def test_an_interrupted_move_is_undone(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_move_is_undone(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The interrupt comes after one of the moves, or never."""
     write(tmp_path, *EARLIER)
     before = contents(tmp_path)
@@ -522,7 +587,9 @@ def write_and_die(out: Path, number: int, overwrite: bool) -> None:
 def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> None:
     """The next look at the folder finishes the moves and says so, whether it writes or only reads."""
     whole, start = tmp_path / "whole", EARLIER if earlier else ()
-    children = multiprocessing.get_context("forkserver")  # this process may have threads of JAX or OpenMP
+    children = multiprocessing.get_context(
+        "forkserver"
+    )  # this process may have threads of JAX or OpenMP
     children.set_forkserver_preload([__name__])
     write(whole, *LATER)
     for number in range((len(start) + 2 if earlier else 0) + len(LATER) + 2):
@@ -534,7 +601,10 @@ def test_a_kill_after_any_move_loses_nothing(tmp_path: Path, earlier: bool) -> N
         child.join()
         assert child.exitcode == -signal.SIGKILL
         child.close()
-        with pytest.warns(UserWarning, match="killed while it moved its results into place"), reading(out):
+        with (
+            pytest.warns(UserWarning, match="killed while it moved its results into place"),
+            reading(out),
+        ):
             assert contents(out) == contents(whole)
         with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
             FitFolder(out)
@@ -550,7 +620,9 @@ def test_an_error_that_names_no_file_is_about_the_one_being_written(tmp_path: Pa
     assert raised.value.filename == str(tmp_path / "second.tsv")
 
 
-def test_a_file_that_came_after_a_kill_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_came_after_a_kill_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, *EARLIER)
     refuse = lambda *given: interrupt()
     monkeypatch.setattr("icofactor.io.publish._move_back", refuse)  # as if it were killed there
@@ -576,11 +648,27 @@ FORGED: dict[str, tuple[dict[str, str], dict[str, str], Callable[[Path, Path], o
     "above": ({"../outside/mine.txt": "MINE"}, {}, lambda stage, outside: None),
     "from a link": ({}, {"mine.txt": "MINE"}, link_of("new")),
     "to a link": ({"m.gii": "THERE"}, {}, link_of("old")),
-    "a link": ({}, {"a.txt": "MINE"}, lambda stage, outside: link_of("new/a.txt")(stage, outside / "mine.txt")),
-    "into a link": ({}, {"figures/a.txt": "MINE"}, lambda stage, outside: link_of("figures")(stage.parent, outside)),
+    "a link": (
+        {},
+        {"a.txt": "MINE"},
+        lambda stage, outside: link_of("new/a.txt")(stage, outside / "mine.txt"),
+    ),
+    "into a link": (
+        {},
+        {"figures/a.txt": "MINE"},
+        lambda stage, outside: link_of("figures")(stage.parent, outside),
+    ),
     "lost": ({}, {"a.txt": "MINE"}, lambda stage, outside: None),
-    "lost over an earlier one": ({"m.gii": "THERE"}, {"m.gii": "MINE"}, lambda stage, outside: None),
-    "damaged": ({}, {"a.txt": "MINE"}, lambda stage, outside: (stage / "new" / "a.txt").write_text("else")),
+    "lost over an earlier one": (
+        {"m.gii": "THERE"},
+        {"m.gii": "MINE"},
+        lambda stage, outside: None,
+    ),
+    "damaged": (
+        {},
+        {"a.txt": "MINE"},
+        lambda stage, outside: (stage / "new" / "a.txt").write_text("else"),
+    ),
 }
 
 
@@ -596,7 +684,10 @@ def test_a_forged_journal_moves_nothing(tmp_path: Path, kind: str) -> None:
     stage = out / ".tmp-1"
     (stage / ("other" if kind == "from a link" else "new")).mkdir(parents=True)
     change(stage, outside)
-    journal = {part: {name: known[one] for name, one in names.items()} for part, names in (("old", old), ("new", new))}
+    journal = {
+        part: {name: known[one] for name, one in names.items()}
+        for part, names in (("old", old), ("new", new))
+    }
     (stage / "journal.json").write_text(json.dumps(journal))
     before = contents(tmp_path)
     with pytest.raises(FileError) as raised:
@@ -640,7 +731,9 @@ def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert not any(tmp_path.iterdir())
     (tmp_path / "file").write_text("x")
     for place in (tmp_path / "file", tmp_path / "file" / "deep"):
-        with pytest.raises(NotADirectoryError, match="file is a file, but a folder must be written there"):
+        with pytest.raises(
+            NotADirectoryError, match="file is a file, but a folder must be written there"
+        ):
             Publication(place, True, names=["a"])
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="file exists"):
@@ -665,7 +758,9 @@ def test_places_that_cannot_take_files(tmp_path: Path, monkeypatch: pytest.Monke
         (7, "both", "other", "an even number of sites"),
     ],
 )
-def test_maps_that_a_file_per_hemisphere_cannot_hold(n_sites: int, hemi: str, mesh: str, expected: str) -> None:
+def test_maps_that_a_file_per_hemisphere_cannot_hold(
+    n_sites: int, hemi: str, mesh: str, expected: str
+) -> None:
     with pytest.raises(ArgumentError) as raised:
         map_columns(n_sites, hemi, mesh)
     assert raised.value.argument == "cohort"
@@ -673,7 +768,9 @@ def test_maps_that_a_file_per_hemisphere_cannot_hold(n_sites: int, hemi: str, me
     assert expected in raised.value.expected
 
 
-@pytest.mark.parametrize(("hemi", "message"), [(None, "hemi is not known"), ("top", "hemi must be")])
+@pytest.mark.parametrize(
+    ("hemi", "message"), [(None, "hemi is not known"), ("top", "hemi must be")]
+)
 def test_hemispheres_that_files_cannot_name(hemi: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         map_columns(642, hemi, "fsaverage3")
@@ -694,13 +791,19 @@ def test_parts_that_do_not_belong_together() -> None:
 def test_names_of_files_are_made_of_entities() -> None:
     assert map_file("my-mesh 2", "a.gii", "left") == "hemi-L_space-mymesh2_desc-icofactor_a.gii"
     assert map_file("civet41k", "a.gii") == "space-civet_den-41k_desc-icofactor_a.gii"
-    assert map_file("fsaverage5", "a.gii", desc="T1w/T2w") == "space-fsaverage_den-10k_desc-T1wT2w_a.gii"
+    assert (
+        map_file("fsaverage5", "a.gii", desc="T1w/T2w")
+        == "space-fsaverage_den-10k_desc-T1wT2w_a.gii"
+    )
     assert table_file("a.tsv", "thickness") == "desc-thickness_a.tsv"
 
 
 @pytest.mark.parametrize("mesh_name", ["fsLR32k", "fs_LR-32k", "sphere64984"])
 def test_fs_lr_has_one_name_in_files(mesh_name: str) -> None:
-    assert map_file(mesh_name, "components.dscalar.nii") == "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii"
+    assert (
+        map_file(mesh_name, "components.dscalar.nii")
+        == "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii"
+    )
 
 
 @pytest.mark.slow
@@ -710,7 +813,11 @@ def test_a_fit_on_fs_lr_is_also_cifti(tmp_path: Path) -> None:
     fit = FitDescription.of(*small_fit(sites, "both", mask=mask, n_starts=1, n_iter=20, tol=0.0))
     files = {file.name for file in write_fit(fit, FitFolder(tmp_path, figures=False))}
     stem = "space-fsLR_den-32k_desc-icofactor"
-    assert {f"{stem}_components.dscalar.nii", f"{stem}_dseg.dlabel.nii", f"hemi-R_{stem}_dseg.annot"} < files
+    assert {
+        f"{stem}_components.dscalar.nii",
+        f"{stem}_dseg.dlabel.nii",
+        f"hemi-R_{stem}_dseg.annot",
+    } < files
     parcels = nib.load(tmp_path / f"{stem}_dseg.dlabel.nii")
     np.testing.assert_array_equal(parcels.get_fdata()[0], fit.diagnostics.parcellation[mask])
     table = nib.load(tmp_path / f"hemi-R_{stem}_dseg.label.gii").labeltable
@@ -736,11 +843,21 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     }
     found = Overlap(table, ("bilateral insula", "left insula", "left cuneus?"))
     write_names(found, overlap_place(tmp_path, tmp_path), model)  # nothing needs to be overwritten
-    names = ["component01 bilateral insula (45.0 %)", "component02 left insula (50.0 %)", "component03"]
+    names = [
+        "component01 bilateral insula (45.0 %)",
+        "component02 left insula (50.0 %)",
+        "component03",
+    ]
     left = f"hemi-L_{STEM}"
-    assert [label.label for label in nib.load(tmp_path / f"{left}_dseg.label.gii").labeltable.labels] == ["???", *names]
+    assert [
+        label.label for label in nib.load(tmp_path / f"{left}_dseg.label.gii").labeltable.labels
+    ] == ["???", *names]
     labels = nib.freesurfer.read_annot(tmp_path / f"{left}_dseg.annot")[2]
-    assert labels[1:] == [b"component01_bilateral_insula_(45.0%)", b"component02_left_insula_(50.0%)", b"component03"]
+    assert labels[1:] == [
+        b"component01_bilateral_insula_(45.0%)",
+        b"component02_left_insula_(50.0%)",
+        b"component03",
+    ]
     maps = nib.load(tmp_path / f"{left}_components.shape.gii").darrays
     assert [one.meta["Name"] for one in maps] == names
     np.testing.assert_array_equal(maps[1].data, model.components_[1, :642].astype(np.float32))
@@ -748,13 +865,23 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     columns = read_table(tmp_path / "desc-icofactor_components.tsv")[0]
     assert columns["name"] == ["bilateral insula (45.0 %)", "left insula (50.0 %)", "n/a"]
     about = json.loads((tmp_path / "desc-icofactor_loadings.json").read_text())
-    titles = ["Component 1: bilateral insula (45.0 %)", "Component 2: left insula (50.0 %)", "Component 3"]
+    titles = [
+        "Component 1: bilateral insula (45.0 %)",
+        "Component 2: left insula (50.0 %)",
+        "Component 3",
+    ]
     assert [about[f"component0{j}"]["LongName"] for j in (1, 2, 3)] == titles
     assert not undescribed(tmp_path)
     assert mine.read_bytes().endswith(b"!")  # what the user changed stays
     page = json.loads(page_content(read_fit(tmp_path), {}))
-    assert [layer["name"] for layer in page["cortex"]["layers"][:3]] == titles == page["panels"]["titles"]
-    drawn = dict(drawings_of(FitDescription.of(model, diagnostics, selection=read_fit(tmp_path).selection)))
+    assert (
+        [layer["name"] for layer in page["cortex"]["layers"][:3]]
+        == titles
+        == page["panels"]["titles"]
+    )
+    drawn = dict(
+        drawings_of(FitDescription.of(model, diagnostics, selection=read_fit(tmp_path).selection))
+    )
     of_maps = [text.get_text().replace("\xa0", " ") for text in drawn["components"]().texts]
     assert [text.rpartition("\n")[0] for text in of_maps[1:3]] == [
         "Component 1\nbilateral insula\n(45.0 %)",
@@ -762,15 +889,25 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     ]
     # elsewhere the fit is not touched
     write_names(found, overlap_place(tmp_path / "else", tmp_path), model)
-    assert {file.name for file in (tmp_path / "else").iterdir()} == {"atlas_overlap.tsv", "atlas_overlap.json", LIST}
+    assert {file.name for file in (tmp_path / "else").iterdir()} == {
+        "atlas_overlap.tsv",
+        "atlas_overlap.json",
+        LIST,
+    }
 
 
 @pytest.mark.slow
-def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(tmp_path: Path) -> None:
+def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(
+    tmp_path: Path,
+) -> None:
     sites = Sites.from_sphere(Sites.named("fsaverage3").coordinates)
     fit = FitDescription.of(*small_fit(sites, "left", n_starts=1, n_iter=20, tol=0.0))
     names = {file.name for file in write_fit(fit, FitFolder(tmp_path))}
-    assert {"hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii", "report.html", "loadings.png"} < names
+    assert {
+        "hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii",
+        "report.html",
+        "loadings.png",
+    } < names
     assert not {"components.png", "maps.png"} & names
 
 
@@ -780,7 +917,9 @@ def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
     model = fit.model
     write_fit(fit, FitFolder(tmp_path, figures=False))
     labels = winner_takes_all(model.components_, model.loadings_, model.mask_)
-    header, *rows = (line.split("\t") for line in (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines())
+    header, *rows = (
+        line.split("\t") for line in (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines()
+    )
     assert header == ["index", "name", "color", "n_vertices"]
     assert [row[1] for row in rows] == ["component01", "component02", "component03"]
     assert [int(row[3]) for row in rows] == [int((labels == i).sum()) for i in (1, 2, 3)]
@@ -789,4 +928,6 @@ def test_the_parcels_of_a_fit_are_the_same_in_all_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(nib.load(f"{stem}.label.gii").darrays[0].data, part)
         found, table, _ = nib.freesurfer.read_annot(f"{stem}.annot")
         np.testing.assert_array_equal(found, part)
-        assert ["#{:02x}{:02x}{:02x}".format(*colour[:3]) for colour in table[1:]] == [row[2] for row in rows]
+        assert ["#{:02x}{:02x}{:02x}".format(*colour[:3]) for colour in table[1:]] == [
+            row[2] for row in rows
+        ]

@@ -29,14 +29,23 @@ COHORT = simulate_cohort(12, 2, "thickness", "left", 0, mesh="fsaverage3")
 def fitted(method: str, center: str = "auto") -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return CorticalFactorization(2, method=method, center=center, level=1, n_iter=50).fit(COHORT)
+        return CorticalFactorization(2, method=method, center=center, level=1, n_iter=50).fit(
+            COHORT
+        )
 
 
 @pytest.mark.parametrize(
     ("method", "center", "units", "scale", "residual_units", "signed"),
     [
         ("parts", "mean", "mm", "mm of deviation per unit loading", "mm", True),
-        ("parts", "zscore", "standard deviations", "standard deviations per unit loading", "standard deviations", True),
+        (
+            "parts",
+            "zscore",
+            "standard deviations",
+            "standard deviations per unit loading",
+            "standard deviations",
+            True,
+        ),
         ("parts", "none", "mm", "mm", "mm", False),
         ("LE-PPNMF", "mean", "", "", "mm", True),
         ("LE-PPNMF", "none", "", "", "mm", False),

@@ -40,7 +40,9 @@ def fitted(cohort: Cohort) -> CorticalFactorization:
     ],
     ids=str,
 )
-def test_every_citation_is_listed_and_every_reference_cited(cohort: Cohort, parameters: dict[str, Any]) -> None:
+def test_every_citation_is_listed_and_every_reference_cited(
+    cohort: Cohort, parameters: dict[str, Any]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few updates do not converge
         model = CorticalFactorization(2, **{"n_iter": 5, "n_starts": 2, **parameters}).fit(cohort)
@@ -56,8 +58,18 @@ def test_every_citation_is_listed_and_every_reference_cited(cohort: Cohort, para
     ("provenance", "numbers"),
     [
         ({"preprocessing": [{"step": "smooth", "fwhm_mm": 10}]}, ["10 mm"]),
-        ({"inputs": [{"path": f"/s/{i}/surf/lh.thickness.fwhm20.fsaverage3.mgh"} for i in range(8)]}, ["20 mm"]),
-        ({"left_out": {"by name": list("abcdefghijklmn"), "with missing files": ["x"]}}, ["15 subjects", "14", "1 "]),
+        (
+            {
+                "inputs": [
+                    {"path": f"/s/{i}/surf/lh.thickness.fwhm20.fsaverage3.mgh"} for i in range(8)
+                ]
+            },
+            ["20 mm"],
+        ),
+        (
+            {"left_out": {"by name": list("abcdefghijklmn"), "with missing files": ["x"]}},
+            ["15 subjects", "14", "1 "],
+        ),
         ({"left_out": 3, "preprocessing": [None, {"step": "smooth", "fwhm_mm": "\u202e"}]}, []),
     ],
 )
@@ -69,10 +81,14 @@ def test_records_of_a_cohort_are_read_whatever_they_hold(
     assert "\u202e" not in text
 
 
-def test_an_assessment_is_added_once_and_taken_out_again(fitted: CorticalFactorization, cohort: Cohort) -> None:
+def test_an_assessment_is_added_once_and_taken_out_again(
+    fitted: CorticalFactorization, cohort: Cohort
+) -> None:
     settings = {"n_splits": 20, "n_nulls": 10, "stratify": ["sex", "site"]}
     choice = Choice({"rank": np.arange(2, 21)}, 6, ("because",), settings)
-    files = SelectionFiles(choice, {"n_resamples": [200.0, 200.0]}, overlap={"region": ["a", "b"], "n_spins": [1000.0]})
+    files = SelectionFiles(
+        choice, {"n_resamples": [200.0, 200.0]}, overlap={"region": ["a", "b"], "n_spins": [1000.0]}
+    )
     plain = methods_text(fitted, cohort)
     text, references = with_assessment(plain, files).split("## References")
     assert "## Assessment" in text

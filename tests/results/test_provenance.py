@@ -40,13 +40,18 @@ def test_all_of_it_can_be_written(cohort: Cohort, tmp_path: Path) -> None:
 
 
 def test_versions_are_known() -> None:
-    assert {"icofactor", "python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(versions())
+    assert {"icofactor", "python", "numpy", "scipy", "scikit-learn", "nibabel", "nilearn"} <= set(
+        versions()
+    )
     assert all(versions().values())
 
 
 def test_hashes_of_files_wherever_they_stand(cohort: Cohort, tmp_path: Path) -> None:
     one, two = (hashlib.sha256(name.encode()).hexdigest() for name in "ab")
-    files = {"files": [{"path": "a.mgh", "sha256": one, "bytes": 3}], "participants": {"path": "p.tsv", "sha256": two}}
+    files = {
+        "files": [{"path": "a.mgh", "sha256": one, "bytes": 3}],
+        "participants": {"path": "p.tsv", "sha256": two},
+    }
     measured = replace(cohort, provenance=files)
     assert input_hashes(measured) == {"a.mgh": one, "p.tsv": two}
     save_store(measured, tmp_path / "a.zarr")

@@ -32,7 +32,9 @@ def scans() -> ico.Cohort:
     """12 people, two scans each, the second first; two people per family."""
     one = ico.simulate_cohort(N, 2, mesh="fsaverage3", hemisphere="left", random_state=0)
     rng = np.random.default_rng(0)
-    X = np.concatenate([one.X * np.float32(1.02), one.X]) + rng.normal(0, 1e-3, (VISITS * N, one.sites.n))
+    X = np.concatenate([one.X * np.float32(1.02), one.X]) + rng.normal(
+        0, 1e-3, (VISITS * N, one.sites.n)
+    )
     table = {
         "participant_id": np.tile(one.subjects, VISITS),
         "session_id": np.repeat(["ses-2", "ses-1"], N),
@@ -40,8 +42,18 @@ def scans() -> ico.Cohort:
         "sex": np.tile(one.participants["sex"], VISITS),
         "age": np.concatenate([one.participants["age"] + 1, one.participants["age"]]),
     }
-    names = [f"{name}_{session}" for name, session in zip(table["participant_id"], table["session_id"], strict=True)]
-    return replace(one, X=X.astype(np.float32), subjects=tuple(names), participants=table, truth=None, checked=True)
+    names = [
+        f"{name}_{session}"
+        for name, session in zip(table["participant_id"], table["session_id"], strict=True)
+    ]
+    return replace(
+        one,
+        X=X.astype(np.float32),
+        subjects=tuple(names),
+        participants=table,
+        truth=None,
+        checked=True,
+    )
 
 
 def model() -> ico.CorticalFactorization:
@@ -51,7 +63,9 @@ def model() -> ico.CorticalFactorization:
 @pytest.fixture(scope="module")
 def fitted(scans: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("repeated") / "out"
-    result = ico.fit_cohort(scans, model(), out, fit_on="baseline", groups="family", covariates=["sex"], figures=False)
+    result = ico.fit_cohort(
+        scans, model(), out, fit_on="baseline", groups="family", covariates=["sex"], figures=False
+    )
     assert "24 scans of 12 people; fitted on the first scan of each person." in result.found()
     return out
 
@@ -78,11 +92,15 @@ def test_provenance_says_which_scans_were_fitted(fitted: Path) -> None:
     assert {"fit_on": "baseline", "groups": "family", **counts}.items() <= record.items()
 
 
-def test_associations_of_all_scans_keep_what_the_fit_kept_together(fitted: Path, tmp_path: Path) -> None:
+def test_associations_of_all_scans_keep_what_the_fit_kept_together(
+    fitted: Path, tmp_path: Path
+) -> None:
     source = FittedLoadings.read(fitted)
     assert source.loadings.shape == source.model.loadings_.shape == (24, 2)
     settings = lambda **more: (
-        write_associations(fitted, tmp_path / str(len(more)), "age", n_permutations=99, **more).associations.settings
+        write_associations(
+            fitted, tmp_path / str(len(more)), "age", n_permutations=99, **more
+        ).associations.settings
     )  # type: ignore[union-attr]
     assert (settings()["n_rows"], settings(groups="participant_id")["n_groups"]) == (24, 12)
     assert json.loads((tmp_path / "0" / "associations.json").read_text())["n_groups"] == 6
@@ -90,12 +108,22 @@ def test_associations_of_all_scans_keep_what_the_fit_kept_together(fitted: Path,
 
 def test_stores_give_the_same(scans: ico.Cohort, fitted: Path, tmp_path: Path) -> None:
     stored = save_store(scans, tmp_path / "store")
-    ico.fit_cohort(stored, model(), tmp_path / "out", fit_on="baseline", order="age", covariates=["sex"], figures=False)
+    ico.fit_cohort(
+        stored,
+        model(),
+        tmp_path / "out",
+        fit_on="baseline",
+        order="age",
+        covariates=["sex"],
+        figures=False,
+    )
     held, _ = read_table(fitted / LOADINGS)
     found, _ = read_table(tmp_path / "out" / LOADINGS)
     assert found["participant_id"] == held["participant_id"]
     for name in ("component01", "component02"):
-        np.testing.assert_allclose(np.array(found[name], float), np.array(held[name], float), rtol=1e-6)
+        np.testing.assert_allclose(
+            np.array(found[name], float), np.array(held[name], float), rtol=1e-6
+        )
     assert "the first scan of each person by age" in (tmp_path / "out" / "methods.md").read_text()
 
 
@@ -105,7 +133,11 @@ def test_what_is_refused_before_the_fit(scans: ico.Cohort, tmp_path: Path) -> No
     changed = {**scans.participants, "site": ["c"] + ["a", "b"] * 11 + ["a"]}
     with refused("covariates", "'site' is c in subject sub-0001_ses-2; the fit had only a, b"):
         ico.fit_cohort(
-            replace(scans, participants=changed), model(), tmp_path / "out", fit_on="baseline", covariates=["site"]
+            replace(scans, participants=changed),
+            model(),
+            tmp_path / "out",
+            fit_on="baseline",
+            covariates=["site"],
         )
     with refused("fit_on", "There are 24 scans of 12 people"):
         ico.choose_n_components(scans, [2])
@@ -145,7 +177,8 @@ def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
     with refused("fit_on", "There are 24 scans of 12 people"):
         bootstrap(fit, scans, 3)
     with pytest.warns(
-        UserWarning, match=r"several times in this fit \(24 scans of 12 people\): fit one scan per person"
+        UserWarning,
+        match=r"several times in this fit \(24 scans of 12 people\): fit one scan per person",
     ):
         both = model().fit(scans)
     spread = bootstrap(both, scans, 3)
@@ -166,7 +199,9 @@ def test_nulls_turn_scans_of_a_person_together(scans: ico.Cohort) -> None:
     turned = spun_cohort(data, seed, True, groups).L
     np.testing.assert_array_equal(turned[:N], turned[N:])
     alone = spun_cohort(data, seed, True).L
-    np.testing.assert_array_equal(spun_cohort(data, seed, True, RowGroups.of(range(2 * N))).L, alone)
+    np.testing.assert_array_equal(
+        spun_cohort(data, seed, True, RowGroups.of(range(2 * N))).L, alone
+    )
     assert not np.array_equal(alone[:N], alone[N:])
 
 
@@ -190,9 +225,13 @@ def test_p_values_of_the_page_are_those_of_a_loop(column: str) -> None:
         if column != "arm":
             return np.abs([np.corrcoef(one, loading)[0, 1] for loading in loadings.T])
         means = [
-            (one == level).sum() * (loadings[one == level].mean(axis=0) - loadings.mean(axis=0)) ** 2 for level in "abc"
+            (one == level).sum()
+            * (loadings[one == level].mean(axis=0) - loadings.mean(axis=0)) ** 2
+            for level in "abc"
         ]
-        return np.asarray(np.sum(means, axis=0) / np.square(loadings - loadings.mean(axis=0)).sum(axis=0))
+        return np.asarray(
+            np.sum(means, axis=0) / np.square(loadings - loadings.mean(axis=0)).sum(axis=0)
+        )
 
     seen, reached = size_of(values), np.zeros(2)
     for _ in range(2000):
@@ -204,7 +243,9 @@ def test_p_values_of_the_page_are_those_of_a_loop(column: str) -> None:
                 moved[of == here] = values[rng.permutation(rows) if column == "visit" else rows]
         reached += size_of(moved).max() >= seen
     expected = (1 + reached) / 2001
-    assert (np.abs(p - expected) < 5 * np.sqrt(2 * expected * (1 - expected) / 2000) + 1e-3).all(), (p, expected)
+    assert (
+        np.abs(p - expected) < 5 * np.sqrt(2 * expected * (1 - expected) / 2000) + 1e-3
+    ).all(), (p, expected)
 
 
 def test_permutations_of_the_page_keep_people_whole() -> None:
@@ -219,8 +260,15 @@ def test_permutations_of_the_page_keep_people_whole() -> None:
             p[grouped].append(compare(table, loadings, 99, seed, groups)[0][0].p[0])
     assert kstest(p[True], "uniform").pvalue > 0.01
     assert kstest(p[False], "uniform").pvalue < 1e-6 and np.mean(np.array(p[False]) < 0.05) > 0.2
-    few = compare({"trait": [1.0, 1, 2, 3, 3]}, rng.normal(size=(5, 1)), 99, groups=RowGroups.of([0, 0, 1, 2, 2]))
-    assert not few[0] and few[2]["trait"].startswith("differs only between groups of rows, and too few groups")
+    few = compare(
+        {"trait": [1.0, 1, 2, 3, 3]},
+        rng.normal(size=(5, 1)),
+        99,
+        groups=RowGroups.of([0, 0, 1, 2, 2]),
+    )
+    assert not few[0] and few[2]["trait"].startswith(
+        "differs only between groups of rows, and too few groups"
+    )
 
 
 # ---------------------------------------------------------------------- the command line
@@ -231,11 +279,22 @@ def test_a_longitudinal_tree_from_the_command_line(
 ) -> None:
     subjects = tmp_path / "subjects"
     longs = [
-        f"{name}.long.{who}" for name, who in zip(scans.subjects, scans.participants["participant_id"], strict=True)
+        f"{name}.long.{who}"
+        for name, who in zip(scans.subjects, scans.participants["participant_id"], strict=True)
     ]
     freesurfer_tree(subjects, longs, {"left": scans.X}, target="fsaverage3")
     freesurfer_tree(subjects, list(scans.subjects[:3]), {"left": scans.X[:3]}, target="fsaverage3")
-    begin = ["fit", str(subjects), "-o", str(tmp_path / "out"), "--n-components", "2", "--n-starts", "3", "-q"]
+    begin = [
+        "fit",
+        str(subjects),
+        "-o",
+        str(tmp_path / "out"),
+        "--n-components",
+        "2",
+        "--n-starts",
+        "3",
+        "-q",
+    ]
     assert main(begin) == 2
     assert "--stream" in capsys.readouterr().err
     assert main([*begin, "--stream", "long"]) == 2
@@ -249,7 +308,16 @@ def test_a_longitudinal_tree_from_the_command_line(
     table, _ = read_table(tmp_path / "out" / LOADINGS)
     assert len(table["session_id"]) == 24 and set(table["session_id"]) == {"1", "2"}
     out = ["-o", str(tmp_path / "out"), "-q"]
-    select = ["select", str(subjects), "--stream", "long", "--fit-on", "baseline", "--model", str(tmp_path / "out")]
+    select = [
+        "select",
+        str(subjects),
+        "--stream",
+        "long",
+        "--fit-on",
+        "baseline",
+        "--model",
+        str(tmp_path / "out"),
+    ]
     assert main([*select, "--bootstrap", "2", *out]) == 0
     errors, _ = read_table(tmp_path / "out" / "loadings_se.tsv")
     assert set(errors["session_id"]) == {"1"}

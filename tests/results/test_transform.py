@@ -29,12 +29,16 @@ METHODS = ("parts", "CD-PNNMF", "LE-PPNMF", "DL")
 def cohort() -> Any:
     """Thickness about 2.5 mm that varies by some tenths: 0 is not a value."""
     drawn = ico.simulate_cohort(40, 3, hemisphere="left", mesh="fsaverage3", random_state=5)
-    return replace(drawn, X=2.5 + 0.3 * (drawn.X - drawn.X.mean(axis=0)) / drawn.X.std(), truth=None)
+    return replace(
+        drawn, X=2.5 + 0.3 * (drawn.X - drawn.X.mean(axis=0)) / drawn.X.std(), truth=None
+    )
 
 
 @pytest.fixture(scope="module", params=METHODS)
 def model(request: pytest.FixtureRequest, cohort: Any) -> Any:
-    return ico.CorticalFactorization(3, method=request.param, n_starts=2, level=1).fit(cohort[:N_FITTED])
+    return ico.CorticalFactorization(3, method=request.param, n_starts=2, level=1).fit(
+        cohort[:N_FITTED]
+    )
 
 
 def holed(cohort: Any, who: Any, where: slice, value: float) -> Any:
@@ -72,16 +76,26 @@ def test_missing_sites(model: Any, cohort: Any, value: float, who: str) -> None:
     made = np.asarray(model.inverse_transform(np.abs(whole)), dtype=np.float32)
     if model.solution_.method == "DL":  # its penalty pulls loadings to zero
         return
-    exact, plain = holed(replace(new, X=made), 0, slice(40, 60), np.nan), model.transform(replace(new, X=made))
+    exact, plain = (
+        holed(replace(new, X=made), 0, slice(40, 60), np.nan),
+        model.transform(replace(new, X=made)),
+    )
     tolerance = 1e-4 if model.center_ != "none" else 2e-2  # penalties of the scheme
-    np.testing.assert_allclose(loadings_of(model, exact).loadings[0], plain[0], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        loadings_of(model, exact).loadings[0], plain[0], rtol=tolerance, atol=tolerance
+    )
 
 
-def test_the_page_of_very_many_subjects(cohort: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_very_many_subjects(
+    cohort: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cells with counts instead of dots; what it says of all of them is in the record beside the table."""
     model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort[:N_FITTED])
     model.save(tmp_path / "model.zip")
-    found, place = loadings_of(model, cohort), {"cohort": cohort, "model_path": tmp_path / "model.zip", "model": model}
+    found, place = (
+        loadings_of(model, cohort),
+        {"cohort": cohort, "model_path": tmp_path / "model.zip", "model": model},
+    )
     pages = []
     for most in (2000, 5):
         monkeypatch.setattr("icofactor.results.transform_files._MOST_DOTS", most)
@@ -89,7 +103,10 @@ def test_the_page_of_very_many_subjects(cohort: Any, tmp_path: Path, monkeypatch
         pages.append(page.read_text())
     assert pages[0].count("<circle") == 40 * (1 + 3) and "here</title>" not in pages[0]
     odd = sum(map(bool, found.quality["unusual"]))
-    assert pages[1].count("<circle") == (4 * odd if odd <= 5 else 0) and "darker: more subjects" in pages[1]
+    assert (
+        pages[1].count("<circle") == (4 * odd if odd <= 5 else 0)
+        and "darker: more subjects" in pages[1]
+    )
     cells = map(int, re.findall(r"<title>(\d+) here</title>", pages[1]))
     assert sum(cells) == 4 * (40 - (odd if odd <= 5 else 0))
     summary = json.loads(record.read_text())["summary"]
@@ -130,14 +147,19 @@ def test_zero_is_a_value_where_it_is_near_the_mean(cohort: Any) -> None:
 def test_distances() -> None:
     """Those of left-out subjects are what leaving them out gives."""
     rng = np.random.default_rng(0)
-    fitted, new = rng.standard_normal((12, 3)) @ rng.standard_normal((3, 3)), rng.standard_normal((2, 3))
+    fitted, new = (
+        rng.standard_normal((12, 3)) @ rng.standard_normal((3, 3)),
+        rng.standard_normal((2, 3)),
+    )
     far, own = distances(fitted, new)
     for i in range(len(fitted)):
         rest = np.delete(fitted, i, axis=0)
         away = fitted[i] - rest.mean(axis=0)
         np.testing.assert_allclose(own[i] ** 2, away @ np.linalg.inv(np.cov(rest.T)) @ away)
     away = new - fitted.mean(axis=0)
-    np.testing.assert_allclose(far**2, np.einsum("ij,jk,ik->i", away, np.linalg.inv(np.cov(fitted.T)), away))
+    np.testing.assert_allclose(
+        far**2, np.einsum("ij,jk,ik->i", away, np.linalg.inv(np.cov(fitted.T)), away)
+    )
     assert np.isnan(distances(fitted[:5], new)[0]).all()
     assert limit_of(4) == 3.5 < limit_of(10_000)
 
@@ -167,16 +189,28 @@ def test_unusual_subjects(cohort: Any) -> None:
             "smoothing 10 mm FWHM in the fit, 5 mm FWHM",
         ),
         (
-            {"provenance": {"preprocessing": [{"step": "smooth", "fwhm_mm": 6.0, "icofactor": "0"}]}},
+            {
+                "provenance": {
+                    "preprocessing": [{"step": "smooth", "fwhm_mm": 6.0, "icofactor": "0"}]
+                }
+            },
             "preprocessing none in the fit, smooth (fwhm_mm 6.0) in the new maps",
         ),
         (
-            {"provenance": {"preprocessing": [{"step": "resample", "from": "fsLR32k", "to": "x", "method": "area"}]}},
+            {
+                "provenance": {
+                    "preprocessing": [
+                        {"step": "resample", "from": "fsLR32k", "to": "x", "method": "area"}
+                    ]
+                }
+            },
             "resampling none in the fit, area from fsLR32k in the new maps",
         ),
     ],
 )
-def test_maps_of_another_kind(cohort: Any, changes: dict[str, Any], said: str, tmp_path: Any) -> None:
+def test_maps_of_another_kind(
+    cohort: Any, changes: dict[str, Any], said: str, tmp_path: Any
+) -> None:
     known = replace(cohort, provenance={"inputs": [{"path": "lh.thickness.fwhm10.mgh"}]})
     model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(known)
     model.save(tmp_path / "model.zip")
@@ -208,14 +242,26 @@ def test_loadings_of_stores_name_people_with_nan(dtype: str, tmp_path: Path) -> 
 
 
 def test_names_in_the_chart_do_not_cover_each_other() -> None:
-    places = [(300.0, 50.0, "s12179"), (310.0, 52.0, "s11607"), (310.0, 80.0, "<s49822>"), (400.0, 50.0, "s29518")]
+    places = [
+        (300.0, 50.0, "s12179"),
+        (310.0, 52.0, "s11607"),
+        (310.0, 80.0, "<s49822>"),
+        (400.0, 50.0, "s29518"),
+    ]
     found = "".join(_names(places))
-    assert [name in found for name in ("s12179", "s11607", "&lt;s49822&gt;", "s29518")] == [True, False, True, True]
+    assert [name in found for name in ("s12179", "s11607", "&lt;s49822&gt;", "s29518")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-28, 1e-24, 1e20])
-@pytest.mark.parametrize(("method", "center"), [("parts", "auto"), ("parts", "none"), ("CD-PNNMF", "auto")])
+@pytest.mark.parametrize(
+    ("method", "center"), [("parts", "auto"), ("parts", "none"), ("CD-PNNMF", "auto")]
+)
 def test_maps_in_small_and_large_units(method: str, center: str, unit: float) -> None:
     """Power of a magnetoencephalogram is 1e-20 (A m)² or less: its squares are beyond float32."""
     cohort = ico.simulate_cohort(30, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
@@ -227,20 +273,28 @@ def test_maps_in_small_and_large_units(method: str, center: str, unit: float) ->
         model = ico.CorticalFactorization(3, **settings).fit(data)
         new, fitted = loadings_of(model, data), diagnose(model, data)
         quality = [new.quality[name] for name in ("explained_variance", "residual", "distance")]
-        answers.append([model.components_, new.loadings, *quality, fitted.residual, fitted.subject_explained])
+        answers.append(
+            [model.components_, new.loadings, *quality, fitted.residual, fitted.subject_explained]
+        )
     assert all(relative(found, expected) < 1e-5 for found, expected in zip(*answers, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 1e-9)])
 @pytest.mark.parametrize("method", ["parts", "LE-PPNMF"])
-def test_residuals_of_maps_far_from_zero(method: str, dtype: str, close: float, tmp_path: Path) -> None:
+def test_residuals_of_maps_far_from_zero(
+    method: str, dtype: str, close: float, tmp_path: Path
+) -> None:
     """10,000 ± 1, with the mean map left in: squares of values are 1e8 times as large as those of residuals."""
     cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", hemisphere="left", random_state=0)
     X = np.asarray(cohort.X, np.float64)
     cohort = replace(cohort, X=1e4 + (X - X.mean()) / X.std(), checked=True)
     settings = {"method": method, "center": "none", "level": 1, "n_starts": 1, "random_state": 0}
     model = ico.CorticalFactorization(3, **settings).fit(cohort[:25])
-    stored = create_store(tmp_path / "a", [cohort[25:]], dtype=dtype, chunk_sites=100, chunk_subjects=6)
-    expected = np.sqrt(np.square(stored.X[:, :] - model.transform(stored) @ model.components_).mean(axis=1))
+    stored = create_store(
+        tmp_path / "a", [cohort[25:]], dtype=dtype, chunk_sites=100, chunk_subjects=6
+    )
+    expected = np.sqrt(
+        np.square(stored.X[:, :] - model.transform(stored) @ model.components_).mean(axis=1)
+    )
     assert relative(loadings_of(model, stored).quality["residual"], expected) < close

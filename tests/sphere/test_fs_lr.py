@@ -21,7 +21,9 @@ SIDES: tuple[tuple[str, Literal["left", "right"]], ...] = (("L", "left"), ("R", 
 
 
 @pytest.mark.parametrize(("letter", "side"), SIDES)
-def test_sphere_is_that_of_the_hcp(letter: str, side: Literal["left", "right"], data_folder: Path) -> None:
+def test_sphere_is_that_of_the_hcp(
+    letter: str, side: Literal["left", "right"], data_folder: Path
+) -> None:
     file = data_folder / "resample" / f"{letter}.sphere.32k_fs_LR.surf.gii"
     points, triangles = read_surface(file)
     vertices, faces = fs_lr_sphere(side)
@@ -47,7 +49,9 @@ def test_mirrored_and_closed() -> None:
     found, counts = np.unique(edges, axis=0, return_counts=True)
     assert (len(left), len(faces), len(found), set(counts)) == (32492, 64980, 97470, {2})
     outward = np.einsum(
-        "nd,nd->n", np.cross(*(left[faces[:, i]] - left[faces[:, 0]] for i in (1, 2))), left[faces[:, 0]]
+        "nd,nd->n",
+        np.cross(*(left[faces[:, i]] - left[faces[:, 0]] for i in (1, 2))),
+        left[faces[:, 0]],
     )
     assert (outward > 0).all()
 

@@ -34,15 +34,30 @@ def test_positions_are_mean_directions(atlas: tuple[Path, Path]) -> None:
             at = sites.regions.names.index(f"{side}_{name}")
             own = points[toy_labels(half) == number + 1]
             assert sites.hemisphere[at] == half and sites.regions.sizes[at] == len(own)
-            np.testing.assert_allclose(sites.coordinates[at], own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)))
+            np.testing.assert_allclose(
+                sites.coordinates[at], own.mean(axis=0) / np.linalg.norm(own.mean(axis=0))
+            )
     assert len(set(sites.deepest)) == N
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("lh_insula", "lh_insula_thickness", "L_insula_thickavg", "ctx-lh-insula", "left insula", "FS_L_Insula_Thck"),
-        *("lh.insula", "insula_L", "L_insula_ROI", "L_7Networks_LH_insula_thickavg", "17Networks_LH_insula"),
+        *(
+            "lh_insula",
+            "lh_insula_thickness",
+            "L_insula_thickavg",
+            "ctx-lh-insula",
+            "left insula",
+            "FS_L_Insula_Thck",
+        ),
+        *(
+            "lh.insula",
+            "insula_L",
+            "L_insula_ROI",
+            "L_7Networks_LH_insula_thickavg",
+            "17Networks_LH_insula",
+        ),
     ],
 )
 def test_names_of_regions_are_forgiving(name: str) -> None:
@@ -55,7 +70,9 @@ def test_columns_of_a_table_in_their_order(atlas: tuple[Path, Path]) -> None:
     assert sites.regions.names == ("rh_insula", "lh_lingual", "rh_cuneus")
     assert sites.hemisphere.tolist() == [1, 0, 1]
     assert region_key("lh_G&S_frontomargin_thickness")[1] == region_key("G_and_S_frontomargin")[1]
-    one = Sites.parcels(atlas, ["rh_insula", "rh_cuneus"])  # of both hemispheres of the atlas only one
+    one = Sites.parcels(
+        atlas, ["rh_insula", "rh_cuneus"]
+    )  # of both hemispheres of the atlas only one
     assert (one.regions.hemi, one.n_roots, len(one.regions.labels)) == ("right", 20, 642)
 
 
@@ -82,7 +99,9 @@ def test_atlas_of_no_known_mesh(tmp_path: Path) -> None:
 
 
 def test_files_and_arrays_make_the_same_sites(atlas: tuple[Path, Path], tmp_path: Path) -> None:
-    labels = np.concatenate([toy_labels(0), np.where(toy_labels(1) > 0, toy_labels(1) + len(NAMES), 0)])
+    labels = np.concatenate(
+        [toy_labels(0), np.where(toy_labels(1) > 0, toy_labels(1) + len(NAMES), 0)]
+    )
     names = [f"{side}_{name}" for side in ("lh", "rh") for name in NAMES]
     array = Sites.parcels((labels, "fsaverage3"), names)
     files = Sites.parcels(atlas)
@@ -90,7 +109,9 @@ def test_files_and_arrays_make_the_same_sites(atlas: tuple[Path, Path], tmp_path
     np.testing.assert_array_equal(array.regions.labels, files.regions.labels)
     for side, own in (("lh", toy_labels(0)), ("rh", toy_labels(1))):
         hemi = {"lh": "left", "rh": "right"}[side]
-        write_label_gii(tmp_path / f"{side}.label.gii", own, hemi, NAMES, distinct_colours(len(NAMES)))
+        write_label_gii(
+            tmp_path / f"{side}.label.gii", own, hemi, NAMES, distinct_colours(len(NAMES))
+        )
     gifti = Sites.parcels([tmp_path / "rh.label.gii", tmp_path / "lh.label.gii"])
     assert gifti.regions.names == files.regions.names
 
@@ -110,7 +131,10 @@ def test_few_parcels_are_their_own_columns(atlas: tuple[Path, Path]) -> None:
     many = Sites.parcels((np.arange(1, 643), "fsaverage3"))
     assert Design.starting(many, level=1).n_columns == 80
     assert Design.starting(many, level=3).n_columns == 642
-    assert Design.starting(Sites.parcels(None, [f"r{i}" for i in range(100)]), level=0).n_columns == 100
+    assert (
+        Design.starting(Sites.parcels(None, [f"r{i}" for i in range(100)]), level=0).n_columns
+        == 100
+    )
 
 
 def test_rotated_parcels_take_the_nearest(atlas: tuple[Path, Path]) -> None:
@@ -129,15 +153,23 @@ def test_rotated_parcels_take_the_nearest(atlas: tuple[Path, Path]) -> None:
         assert taken[i] == near[0]
     unplaced = Sites.parcels(None, list(sites.regions.names))
     exchanged = SiteSpinner(unplaced).draw(np.random.default_rng(0))
-    assert sorted(exchanged) == list(range(N)) and (unplaced.hemisphere[exchanged] == unplaced.hemisphere).all()
+    assert (
+        sorted(exchanged) == list(range(N))
+        and (unplaced.hemisphere[exchanged] == unplaced.hemisphere).all()
+    )
 
 
 def test_regions_are_the_same_by_name(atlas: tuple[Path, Path]) -> None:
     from helpers.region_tables import toy_values
 
     X, names = toy_values(20), [f"{side}_{name}" for side in "LR" for name in NAMES]
-    fit = lambda sites, X: ico.CorticalFactorization(2, mesh=sites, n_starts=2, weights="none").fit(X)
-    model, backward = fit(Sites.parcels(None, names), X), fit(Sites.parcels(atlas, names[::-1]), X[:, ::-1])
+    fit = lambda sites, X: ico.CorticalFactorization(2, mesh=sites, n_starts=2, weights="none").fit(
+        X
+    )
+    model, backward = (
+        fit(Sites.parcels(None, names), X),
+        fit(Sites.parcels(atlas, names[::-1]), X[:, ::-1]),
+    )
     assert ico.match_components(model, backward).similarity.min() > 0.999
     assert ico.compare(model, backward, n_spins=5).how == "same regions, by name"
     others = Sites.parcels(None, [f"{name}x" for name in names])  # as many, elsewhere
@@ -145,8 +177,12 @@ def test_regions_are_the_same_by_name(atlas: tuple[Path, Path]) -> None:
         model.transform(ico.Cohort(X, tuple(f"s{i}" for i in range(20)), others, hemisphere="both"))
     with refused("b", "by name"):
         ico.match_components(model, fit(others, X))
-    same = Sites.parcels(None, [name.replace("L_", "ctx-lh-").replace("R_", "ctx-rh-") for name in names])
-    assert model.transform(ico.Cohort(X, tuple(f"s{i}" for i in range(20)), same, hemisphere="both")).shape == (20, 2)
+    same = Sites.parcels(
+        None, [name.replace("L_", "ctx-lh-").replace("R_", "ctx-rh-") for name in names]
+    )
+    assert model.transform(
+        ico.Cohort(X, tuple(f"s{i}" for i in range(20)), same, hemisphere="both")
+    ).shape == (20, 2)
 
 
 def test_fit_on_arrays(atlas: tuple[Path, Path], tmp_path: Path) -> None:
@@ -160,5 +196,7 @@ def test_fit_on_arrays(atlas: tuple[Path, Path], tmp_path: Path) -> None:
     model.save(tmp_path / "model.zip")
     again = ico.load_model(tmp_path / "model.zip")
     np.testing.assert_allclose(again.transform(X), model.loadings_, atol=1e-10)
-    free = ico.CorticalFactorization(3, mesh=Sites.parcels(None, [f"r{i}" for i in range(N)]), n_starts=5).fit(X)
+    free = ico.CorticalFactorization(
+        3, mesh=Sites.parcels(None, [f"r{i}" for i in range(N)]), n_starts=5
+    ).fit(X)
     assert free.explained_ == pytest.approx(model.explained_, abs=0.02) and free.hemi_ is None

@@ -44,7 +44,9 @@ def test_hemispheres_turn_as_mirror_images() -> None:
     taken = SiteSpinner(sites).draw(np.random.default_rng(3))
     left, right = np.split(sites.coordinates, 2)
     np.testing.assert_array_equal(taken[len(left) :] >= len(left), True)
-    wave = lambda points: np.sin(3 * points[:, 1]) + points[:, 2] * np.abs(points[:, 0]) + points[:, 0] ** 3
+    wave = lambda points: (
+        np.sin(3 * points[:, 1]) + points[:, 2] * np.abs(points[:, 0]) + points[:, 0] ** 3
+    )
     mirror = right * [-1, 1, 1]
     values = np.concatenate([wave(left), wave(mirror)])
     turned_left, turned_right = np.split(values[taken], 2)

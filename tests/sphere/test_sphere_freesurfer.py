@@ -17,7 +17,11 @@ DENSITY = {4: "3k", 5: "10k", 6: "41k"}
 
 
 def sphere_file(data_folder: Path, level: int, side: str) -> Path:
-    return data_folder / "resample" / f"fsaverage{level}_std_sphere.{side}.{DENSITY[level]}_fsavg_{side}.surf.gii"
+    return (
+        data_folder
+        / "resample"
+        / f"fsaverage{level}_std_sphere.{side}.{DENSITY[level]}_fsavg_{side}.surf.gii"
+    )
 
 
 @pytest.mark.parametrize("level", [3, 4, 5, 6, 7])
@@ -30,7 +34,9 @@ def test_faces_equal_freesurfers(data_folder: Path, level: int) -> None:
 def test_points_of_numbering_a_within_b(data_folder: Path, level: int) -> None:
     with np.load(data_folder / "freesurfer_ico_order.npz") as stored:
         expected = stored[f"ico{level}_to_ico7_index"]
-    distance, found = cKDTree(icosphere(7).vertices[: len(expected)]).query(freesurfer_mesh(level, "A").vertices)
+    distance, found = cKDTree(icosphere(7).vertices[: len(expected)]).query(
+        freesurfer_mesh(level, "A").vertices
+    )
     assert distance.max() < 1e-14
     np.testing.assert_array_equal(found, expected)
 
@@ -38,7 +44,9 @@ def test_points_of_numbering_a_within_b(data_folder: Path, level: int) -> None:
 @pytest.mark.parametrize("level", [4, 5, 6])
 @pytest.mark.parametrize("side", ["L", "R"])
 @pytest.mark.parametrize("on", ["vertices", "faces"])
-def test_files_are_recognised_and_equal_the_generated_sites(data_folder: Path, level: int, side: str, on: str) -> None:
+def test_files_are_recognised_and_equal_the_generated_sites(
+    data_folder: Path, level: int, side: str, on: str
+) -> None:
     sites = Sites.from_file(sphere_file(data_folder, level, side), on)  # type: ignore[arg-type]
     generated = Sites.named(f"fsaverage{level}", on)  # type: ignore[arg-type]
     assert (sites.name, sites.level, sites.on) == (f"fsaverage{level}", level, on)
@@ -78,7 +86,9 @@ def test_both_numberings_describe_the_hierarchy(level: int, numbering: str) -> N
     coarse = freesurfer_mesh(level - 1, numbering).face_to_quadtree
     rows = mesh.face_to_quadtree // 4
     f = len(coarse)
-    expected = np.repeat(coarse, 4) if numbering == "A" else np.concatenate([coarse, np.repeat(coarse, 3)])
+    expected = (
+        np.repeat(coarse, 4) if numbering == "A" else np.concatenate([coarse, np.repeat(coarse, 3)])
+    )
     np.testing.assert_array_equal(rows, expected)
     assert len(rows) == 4 * f
 
@@ -92,7 +102,9 @@ def test_numberings_place_the_same_points_alike() -> None:
 
 
 def test_names_tell_the_numbering() -> None:
-    assert [freesurfer_mesh(n).name for n in (3, 4, 5, 6, 7)] == [f"fsaverage{n}" for n in (3, 4, 5, 6, 7)]
+    assert [freesurfer_mesh(n).name for n in (3, 4, 5, 6, 7)] == [
+        f"fsaverage{n}" for n in (3, 4, 5, 6, 7)
+    ]
     assert freesurfer_mesh(4, "B").name == "fsaverage4-B"
     assert freesurfer_mesh(5, "A").name == "fsaverage5-A"
     assert same_listing(freesurfer_mesh(2).faces, 2) is None  # FreeSurfer has no fsaverage2

@@ -86,7 +86,9 @@ def test_parent_children_ancestor() -> None:
     faces = np.arange(n_faces(2))
     np.testing.assert_array_equal(children(faces).ravel(), np.arange(n_faces(3)))
     np.testing.assert_array_equal(parent(children(faces)), np.repeat(faces[:, None], 4, axis=1))
-    np.testing.assert_array_equal(ancestor(np.arange(n_faces(4)), 4, 2), np.arange(n_faces(4)) // 16)
+    np.testing.assert_array_equal(
+        ancestor(np.arange(n_faces(4)), 4, 2), np.arange(n_faces(4)) // 16
+    )
     with pytest.raises(ValueError, match="at_level"):
         ancestor([0], 2, 3)
 
@@ -147,5 +149,7 @@ def test_turn_is_a_small_rotation_that_frees_every_vertex() -> None:
 
 
 def test_points_of_wrong_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"points must be an array of shape \(n, 3\); found shape \(3, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"points must be an array of shape \(n, 3\); found shape \(3, 2\)"
+    ):
         locate(np.zeros((3, 2)), 1)

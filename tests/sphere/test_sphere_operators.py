@@ -12,7 +12,9 @@ from icofactor.sphere.sites import Sites
 
 def test_means_by_hand() -> None:
     triangles = [[0, 1, 2], [2, 1, 3]]
-    np.testing.assert_allclose(vertex_to_face(triangles, 5) @ [1.0, 2, 6, 7, 100], [3, 5], rtol=1e-15)
+    np.testing.assert_allclose(
+        vertex_to_face(triangles, 5) @ [1.0, 2, 6, 7, 100], [3, 5], rtol=1e-15
+    )
     np.testing.assert_allclose(face_to_vertex(triangles, 5) @ [3.0, 5], [3, 4, 4, 5, 0], rtol=1e-15)
 
 
@@ -20,7 +22,9 @@ def test_against_a_loop_on_a_mesh() -> None:
     mesh = icosphere(2)
     values = np.random.default_rng(0).normal(size=len(mesh.vertices))
     faces = vertex_to_face(mesh.faces, len(values)) @ values
-    np.testing.assert_allclose(faces, [values[f].mean() for f in mesh.faces], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        faces, [values[f].mean() for f in mesh.faces], rtol=1e-12, atol=1e-14
+    )
     back = face_to_vertex(mesh.faces, len(values)) @ faces
     expected = [faces[np.any(mesh.faces == v, axis=1)].mean() for v in range(len(values))]
     np.testing.assert_allclose(back, expected, rtol=1e-12, atol=1e-14)
@@ -51,4 +55,7 @@ def test_neighbours_are_those_that_an_edge_joins() -> None:
     sites = Sites.named("fsaverage3")
     found = adjacency(sites.triangles, sites.n)
     assert set(found.data) == {1} and (found != found.T).nnz == 0
-    assert sorted(np.unique(found.sum(axis=1), return_counts=True)[1]) == [12, 630]  # five or six neighbours
+    assert sorted(np.unique(found.sum(axis=1), return_counts=True)[1]) == [
+        12,
+        630,
+    ]  # five or six neighbours

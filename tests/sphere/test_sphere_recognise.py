@@ -28,10 +28,14 @@ def scramble(level: int, seed: int, flip: bool = True) -> tuple[np.ndarray, np.n
 def assert_isomorphism(match: IcosahedralMatch | None, triangles: np.ndarray, level: int) -> None:
     assert match is not None
     assert match.level == level
-    np.testing.assert_array_equal(np.sort(match.vertex_to_canonical), np.arange(len(match.vertex_to_canonical)))
+    np.testing.assert_array_equal(
+        np.sort(match.vertex_to_canonical), np.arange(len(match.vertex_to_canonical))
+    )
     np.testing.assert_array_equal(np.sort(match.face_to_quadtree), np.arange(len(triangles)))
     mapped = np.sort(match.vertex_to_canonical[triangles], axis=1)
-    np.testing.assert_array_equal(mapped, np.sort(icosphere(level).faces[match.face_to_quadtree], axis=1))
+    np.testing.assert_array_equal(
+        mapped, np.sort(icosphere(level).faces[match.face_to_quadtree], axis=1)
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,7 +91,10 @@ def test_topology_alone_keeps_orientation_and_is_deterministic() -> None:
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_coordinates_choose_the_nearest_symmetry(seed: int, mirror: bool) -> None:
     triangles, vertex, _ = scramble(2, seed)
-    points = icosphere(2).vertices[vertex] @ Rotation.random(rng=np.random.default_rng(seed)).as_matrix().T
+    points = (
+        icosphere(2).vertices[vertex]
+        @ Rotation.random(rng=np.random.default_rng(seed)).as_matrix().T
+    )
     points = points * [-1, 1, 1] if mirror else points
     match = recognise(triangles, coordinates=points)
     assert_isomorphism(match, triangles, 2)
@@ -114,7 +121,9 @@ def geodesic(frequency: int) -> np.ndarray:
             for j in range(frequency - i):
                 triangles.append([number(face, *p) for p in ((i, j), (i + 1, j), (i, j + 1))])
                 if i + j < frequency - 1:
-                    triangles.append([number(face, *p) for p in ((i + 1, j), (i + 1, j + 1), (i, j + 1))])
+                    triangles.append(
+                        [number(face, *p) for p in ((i + 1, j), (i + 1, j + 1), (i, j + 1))]
+                    )
     return np.array(triangles)
 
 
@@ -154,7 +163,9 @@ def test_other_polyhedra_open_and_broken_meshes() -> None:
     assert recognise(faces[:-1]) is None  # a hole
     assert recognise(faces, n_vertices=163) is None  # a vertex of no face
     assert recognise(faces[:80]) is None
-    octahedron = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]])
+    octahedron = np.array(
+        [[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]]
+    )
     assert recognise(octahedron) is None
     twice = faces.copy()
     twice[1] = twice[0]  # one face twice, another missing

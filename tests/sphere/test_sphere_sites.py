@@ -47,7 +47,9 @@ def assert_partition(sites: Sites) -> None:
         np.testing.assert_array_equal(found, deepest // 4 ** (sites.max_level - level))
 
 
-@pytest.mark.parametrize("name", slow_but((f"fsaverage{n}" for n in range(3, 8)), "fsaverage3", "fsaverage5"))
+@pytest.mark.parametrize(
+    "name", slow_but((f"fsaverage{n}" for n in range(3, 8)), "fsaverage3", "fsaverage5")
+)
 @pytest.mark.parametrize("on", ["vertices", "faces"])
 def test_named_meshes(name: str, on: str) -> None:
     level = int(name[-1])
@@ -81,7 +83,9 @@ def test_fsaverage_is_fsaverage7() -> None:
     assert Sites.named("fsaverage").name == "fsaverage7"
 
 
-@pytest.mark.parametrize("name", ["fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""])
+@pytest.mark.parametrize(
+    "name", ["fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""]
+)
 def test_unknown_names_point_to_files(name: str) -> None:
     with pytest.raises(
         ArgumentError, match=r"not known by name.*fsaverage5.*Sites\.from_file.*Sites\.from_sphere"
@@ -105,7 +109,9 @@ def test_wrong_words(arguments: dict[str, str], message: str) -> None:
 @pytest.mark.parametrize("level", [3, 4, 5])
 @pytest.mark.parametrize("numbering", ["A", "B"])
 @pytest.mark.parametrize("on", ["vertices", "faces"])
-def test_either_numbering_is_named_and_the_name_leads_back(level: int, numbering: str, on: str) -> None:
+def test_either_numbering_is_named_and_the_name_leads_back(
+    level: int, numbering: str, on: str
+) -> None:
     mesh = freesurfer_mesh(level, numbering)
     rounded = np.round(mesh.vertices, 4) * 100  # as files have it
     for sites in (Sites.from_sphere(rounded, mesh.faces, on), Sites.from_topology(mesh.faces, on)):  # type: ignore[arg-type]
@@ -126,10 +132,14 @@ def test_two_hemispheres() -> None:
     assert_partition(two)
     for level in range(5):
         np.testing.assert_array_equal(two.face_at(level)[: one.n], one.face_at(level))
-        np.testing.assert_array_equal(two.face_at(level)[one.n :], one.face_at(level) + n_faces(level))
+        np.testing.assert_array_equal(
+            two.face_at(level)[one.n :], one.face_at(level) + n_faces(level)
+        )
     levels, index = np.array([0, 2, 0, 2]), np.array([19, 319, 20, 320])
     np.testing.assert_array_equal(two.face_hemisphere(levels, index), [0, 0, 1, 1])
-    np.testing.assert_array_equal(two.face_centres(levels, index), face_centres(levels, [19, 319, 0, 0]))
+    np.testing.assert_array_equal(
+        two.face_centres(levels, index), face_centres(levels, [19, 319, 0, 0])
+    )
     np.testing.assert_array_equal(two.face_hemisphere(2, two.face_at(2)), two.hemisphere)
     right = Sites.named("fsaverage4", hemi="right")
     np.testing.assert_array_equal(right.deepest, one.deepest)
@@ -181,7 +191,10 @@ def test_subset_of_both_equals_both_of_subsets() -> None:
     for field in ("coordinates", "hemisphere", "position", "deepest", "frames"):
         np.testing.assert_array_equal(getattr(a, field), getattr(b, field))
     assert a.n_mesh == b.n_mesh
-    assert repr(a) == f"Sites({a.n} vertices of an icosahedral mesh of level 2, both hemispheres, of 324)"
+    assert (
+        repr(a)
+        == f"Sites({a.n} vertices of an icosahedral mesh of level 2, both hemispheres, of 324)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +216,13 @@ def test_wrong_subsets(keep: object, message: str) -> None:
 def test_arrays_are_read_only_and_input_is_left_alone() -> None:
     points, faces, _ = scrambled(1)
     sites = Sites.from_sphere(points, faces)
-    for array in (sites.coordinates, sites.hemisphere, sites.deepest, sites.triangles, sites.position):
+    for array in (
+        sites.coordinates,
+        sites.hemisphere,
+        sites.deepest,
+        sites.triangles,
+        sites.position,
+    ):
         assert array is not None
         assert not array.flags.writeable
     points[0] = 0
@@ -217,7 +236,13 @@ def test_any_points() -> None:
     points = np.random.default_rng(0).normal(size=(500, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     sites = Sites.from_sphere(73.5 * points)
-    assert (sites.on, sites.level, sites.max_level, sites.name, sites.triangles) == ("points", None, 7, None, None)
+    assert (sites.on, sites.level, sites.max_level, sites.name, sites.triangles) == (
+        "points",
+        None,
+        7,
+        None,
+        None,
+    )
     assert repr(sites) == "Sites(500 points)"
     np.testing.assert_allclose(sites.coordinates, points, rtol=0, atol=1e-15)
     assert_partition(sites)
@@ -233,7 +258,10 @@ def test_any_points() -> None:
         ([[1, 0, 0], [0, 0, 0]], "distances from the origin from 0 to 1"),
         ([[1, 0, 0], [0, np.nan, 0]], "finite; found .* at vertex 1"),
         ([[1, 0, 0], [0, 1.1, 0], [0, 0, 1]], "white, pial or inflated"),
-        (Sites.named("fsaverage3").coordinates + np.array([0, 0, 0.5]), r"a sphere about \(.*0\.5\); move its centre"),
+        (
+            Sites.named("fsaverage3").coordinates + np.array([0, 0, 0.5]),
+            r"a sphere about \(.*0\.5\); move its centre",
+        ),
     ],
 )
 def test_wrong_coordinates(points: object, message: str) -> None:
@@ -280,7 +308,10 @@ def test_displaced_mesh_like_fslr164k_and_civet(level: int) -> None:
     """Icosahedral in topology, in another order, with points off the midpoints."""
     points, faces, _ = scrambled(level, seed=3)
     moved = displaced(points @ Rotation.from_euler("z", 20, degrees=True).as_matrix().T, 0.03)
-    on_faces, on_vertices = Sites.from_sphere(moved, faces, on="faces"), Sites.from_sphere(moved, faces)
+    on_faces, on_vertices = (
+        Sites.from_sphere(moved, faces, on="faces"),
+        Sites.from_sphere(moved, faces),
+    )
     assert (on_faces.level, on_faces.name, on_vertices.level) == (level, None, level)
     assert_partition(on_vertices)
     np.testing.assert_array_equal(np.sort(on_faces.face_at(level)), np.arange(n_faces(level)))
@@ -304,7 +335,13 @@ def test_topology_alone() -> None:
 def test_fslr32k(data_folder: Path) -> None:
     folder = data_folder / "resample"
     left, right = (Sites.from_file(folder / f"{s}.sphere.32k_fs_LR.surf.gii") for s in "LR")
-    assert (left.n, left.level, left.max_level, left.name, left.on) == (32492, None, MAX_LEVEL, None, "vertices")
+    assert (left.n, left.level, left.max_level, left.name, left.on) == (
+        32492,
+        None,
+        MAX_LEVEL,
+        None,
+        "vertices",
+    )
     assert_partition(left)
     assert np.all(np.bincount(left.face_at(4), minlength=n_faces(4)) > 0)
     counts = np.bincount(left.face_at(1), minlength=80)
@@ -334,7 +371,9 @@ def test_files(tmp_path: Path) -> None:
     for name in ("notes.surf.gii", "notes.txt"):
         with pytest.raises(ValueError, match=f"{name}: is n"):
             Sites.from_file(tmp_path / name)
-    shape = nibabel.gifti.GiftiImage(darrays=[nibabel.gifti.GiftiDataArray(np.zeros(5, np.float32))])
+    shape = nibabel.gifti.GiftiImage(
+        darrays=[nibabel.gifti.GiftiDataArray(np.zeros(5, np.float32))]
+    )
     nibabel.save(shape, tmp_path / "thickness.shape.gii")
     with pytest.raises(ValueError, match=r"thickness\.shape\.gii: .*0 point sets"):
         Sites.from_file(tmp_path / "thickness.shape.gii")

@@ -57,7 +57,9 @@ def cohort() -> ico.Cohort:
 
 @pytest.fixture(scope="module")
 def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return create_store(tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10)
+    return create_store(
+        tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,9 @@ def here(stored: Any) -> CorticalFactorization:
 
 
 def quick(**changes: Any) -> CorticalFactorization:
-    return CorticalFactorization(4, **{"n_starts": 3, "level": 1, "refinement": Refinement(steps=3), **changes})
+    return CorticalFactorization(
+        4, **{"n_starts": 3, "level": 1, "refinement": Refinement(steps=3), **changes}
+    )
 
 
 def assert_same_bits(found: CorticalFactorization, expected: CorticalFactorization) -> None:
@@ -78,7 +82,9 @@ def assert_same_bits(found: CorticalFactorization, expected: CorticalFactorizati
     np.testing.assert_array_equal(found.starts_.objectives, expected.starts_.objectives)
 
 
-def test_a_store_is_fitted_to_the_same_bits(client: Any, stored: Any, here: CorticalFactorization) -> None:
+def test_a_store_is_fitted_to_the_same_bits(
+    client: Any, stored: Any, here: CorticalFactorization
+) -> None:
     model = quick().fit(stored, client=client)
     assert_same_bits(model, here)
     assert model.passes_ == 2
@@ -94,7 +100,11 @@ def test_weights_go_to_the_workers(client: Any, stored: Any, here: CorticalFacto
 
 @pytest.mark.parametrize("n_before", [1, 7, 9], ids=["statistics", "starts", "lift"])
 def test_a_killed_worker_changes_nothing(
-    n_before: int, client: Any, stored: Any, here: CorticalFactorization, monkeypatch: pytest.MonkeyPatch
+    n_before: int,
+    client: Any,
+    stored: Any,
+    here: CorticalFactorization,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 15 tasks, the first seven are statistics, one is the starts, and seven are the lift."""
     client.wait_for_workers(2, timeout=60)
@@ -124,14 +134,26 @@ def test_statistics_do_not_depend_on_the_chunks_of_a_dask_array(
     expected = Pyramid.from_data(cohort.X.T, cohort.sites)
     design = ico.Design(cohort.sites, level=2)
     for name in ("L", "energy", "sq_norm", "counts"):
-        assert relative(getattr(found.statistics(design), name), getattr(expected.statistics(design), name)) < 1e-12
+        assert (
+            relative(
+                getattr(found.statistics(design), name), getattr(expected.statistics(design), name)
+            )
+            < 1e-12
+        )
 
 
-def test_dask_arrays_memmaps_and_arrays_go_to_the_workers(client: Any, cohort: ico.Cohort, tmp_path: Path) -> None:
+def test_dask_arrays_memmaps_and_arrays_go_to_the_workers(
+    client: Any, cohort: ico.Cohort, tmp_path: Path
+) -> None:
     np.save(tmp_path / "X.npy", cohort.X)
     held = quick().fit(cohort)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    for X in (pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 200)), mapped, cohort.X, cohort):
+    for X in (
+        pytest.importorskip("dask.array").from_array(cohort.X, chunks=(10, 200)),
+        mapped,
+        cohort.X,
+        cohort,
+    ):
         model = quick().fit(X, client=client)
         assert relative(model.components_, held.components_) < 1e-9
         assert relative(model.transform(X, client=client), held.transform(cohort)) < 1e-9
@@ -156,11 +178,17 @@ def test_subsets_adjusted_and_stacked_maps_go_to_the_workers(
                 np.testing.assert_array_equal(a, b)
 
 
-def test_the_clients_own_cluster_is_used_for_its_dask_arrays(client: Any, cohort: ico.Cohort, monkeypatch: Any) -> None:
+def test_the_clients_own_cluster_is_used_for_its_dask_arrays(
+    client: Any, cohort: ico.Cohort, monkeypatch: Any
+) -> None:
     X = pytest.importorskip("dask.array").from_array(cohort.X, chunks=(24, 200))
     ran = []
     run = Cluster.run
-    monkeypatch.setattr(Cluster, "run", lambda self, *args, **more: ran.append(self.client) or run(self, *args, **more))
+    monkeypatch.setattr(
+        Cluster,
+        "run",
+        lambda self, *args, **more: ran.append(self.client) or run(self, *args, **more),
+    )
     with client.as_current():
         quick().fit(X)
     assert ran and all(used is client for used in ran)
@@ -206,13 +234,18 @@ class Failing:
         return look(SimpleNamespace(workers={"a": worker}))
 
     def cancel(self, futures: Any) -> None:
-        raise distributed.client.ClosedClientError("Client is closed. Can't send cancel-keys message")
+        raise distributed.client.ClosedClientError(
+            "Client is closed. Can't send cancel-keys message"
+        )
 
 
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
-        (distributed.KilledWorker("task", None, 3), "a worker ran out of memory.* give workers more memory or smaller"),
+        (
+            distributed.KilledWorker("task", None, 3),
+            "a worker ran out of memory.* give workers more memory or smaller",
+        ),
         (distributed.client.ClosedClientError("closed"), "closed, or cannot be reached"),
         (distributed.comm.CommClosedError("closed"), "closed, or cannot be reached"),
         (TimeoutError(), "paused every worker.* give workers more memory"),
@@ -226,10 +259,14 @@ def test_failures_of_dask_name_our_step(error: Exception, problem: str) -> None:
         list(Cluster(Failing(FileError("a", "b"))).run(dict, {}, lambda i: (), 1))
 
 
-def test_a_client_that_is_closed_meanwhile(client: Any, cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_closed_meanwhile(
+    client: Any, cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with distributed.Client(client.scheduler.address, set_as_default=False) as other:
         submit = Cluster.submit
-        monkeypatch.setattr(Cluster, "submit", lambda self, *args: (submit(self, *args), other.close())[0])
+        monkeypatch.setattr(
+            Cluster, "submit", lambda self, *args: (submit(self, *args), other.close())[0]
+        )
         with pytest.raises(ClusterError) as failure:
             quick().fit(cohort, client=other)
     assert failure.value.step == "a pass over the maps"
@@ -244,4 +281,6 @@ def test_harmonized_maps(stored: Any, client: Any) -> None:
     spread = CorticalFactorization(3, **settings).fit(maps, client=client)
     np.testing.assert_array_equal(spread.components_, alone.components_)
     np.testing.assert_array_equal(spread.loadings_, alone.loadings_)
-    np.testing.assert_allclose(spread.transform(maps, client=client), alone.loadings_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        spread.transform(maps, client=client), alone.loadings_, rtol=1e-9, atol=1e-12
+    )

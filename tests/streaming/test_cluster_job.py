@@ -37,7 +37,9 @@ def test_the_job_of_the_page(tmp_path: Path) -> None:
         (tmp_path / name).write_text(found[1])
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
-    save_store(ico.simulate_cohort(20, 4, mesh="fsaverage3", random_state=1), tmp_path / "cohort.zarr")
+    save_store(
+        ico.simulate_cohort(20, 4, mesh="fsaverage3", random_state=1), tmp_path / "cohort.zarr"
+    )
     paths = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "fit.sbatch"],
@@ -50,5 +52,7 @@ def test_the_job_of_the_page(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     expected = CorticalFactorization(10).fit(open_store(tmp_path / "cohort.zarr"))
-    np.testing.assert_array_equal(load_model(tmp_path / "model.zip").components_, expected.components_)
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "model.zip").components_, expected.components_
+    )
     assert len(re.findall("Starting Worker|Start worker at", done.stderr)) >= 2

@@ -68,7 +68,9 @@ def test_statistics_lose_nothing_to_the_mean(
     np.testing.assert_array_equal(seen.high, known.high)
 
 
-def test_loadings_lose_nothing_to_the_mean(cohort: ico.Cohort, both_types: Callable[..., tuple[Any, Any]]) -> None:
+def test_loadings_lose_nothing_to_the_mean(
+    cohort: ico.Cohort, both_types: Callable[..., tuple[Any, Any]]
+) -> None:
     X = standardized(cohort, 1000.0, 0.1).T
     W = np.random.default_rng(0).random((len(X), 4))
     found, expected = both_types(lambda: basis_of(X, W).WX)
@@ -90,7 +92,14 @@ def test_loadings_lose_nothing_to_the_mean(cohort: ico.Cohort, both_types: Calla
 def test_fits_are_those_of_float64(
     method: str, center: str, cohort: ico.Cohort, both_types: Callable[..., tuple[Any, Any]]
 ) -> None:
-    settings = {"method": method, "center": center, "level": 1, "n_starts": 2, "polish": 2, "random_state": 0}
+    settings = {
+        "method": method,
+        "center": center,
+        "level": 1,
+        "n_starts": 2,
+        "polish": 2,
+        "random_state": 0,
+    }
     found, expected = both_types(lambda: ico.CorticalFactorization(3, **settings).fit(cohort))
     assert relative(found.components_, expected.components_) < 1e-5
     assert relative(found.loadings_, expected.loadings_) < 1e-5
@@ -106,7 +115,9 @@ def test_transform_of_maps_far_from_zero(
     settings = {"method": method, "center": "none", "level": 1, "n_starts": 1, "random_state": 0}
     model = ico.CorticalFactorization(3, mesh="fsaverage4", hemi="both", **settings).fit(X[:40])
     found, expected = both_types(lambda: model.transform(X[40:]))
-    assert 0 < np.abs(found - expected).max() <= 1e-6 * np.abs(expected - expected.mean(axis=0)).max()
+    assert (
+        0 < np.abs(found - expected).max() <= 1e-6 * np.abs(expected - expected.mean(axis=0)).max()
+    )
 
 
 @pytest.mark.parametrize("unit", [1e-28, 1e-20, 1e20, np.nan, np.inf])
@@ -121,7 +132,15 @@ def test_values_that_float32_cannot_square_stay_in_float64(unit: float) -> None:
 
 @pytest.mark.parametrize(
     ("stored", "expected"),
-    [("f2", "f4"), ("f4", "f4"), (">f4", "f4"), ("i2", "f4"), ("u1", "f4"), ("i4", "f8"), ("f8", "f8")],
+    [
+        ("f2", "f4"),
+        ("f4", "f4"),
+        (">f4", "f4"),
+        ("i2", "f4"),
+        ("u1", "f4"),
+        ("i4", "f8"),
+        ("f8", "f8"),
+    ],
 )
 def test_types_of_blocks(stored: str, expected: str) -> None:
     x = np.arange(12).reshape(3, 4).astype(stored)

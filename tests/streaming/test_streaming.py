@@ -68,11 +68,15 @@ def mask() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def stored(cohort: ico.Cohort, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return create_store(tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10)
+    return create_store(
+        tmp_path_factory.mktemp("stores") / "s", [cohort], chunk_sites=50, chunk_subjects=10
+    )
 
 
 def quick(**changes: Any) -> CorticalFactorization:
-    return CorticalFactorization(4, **{"n_starts": 2, "level": 1, "refinement": Refinement(steps=3), **changes})
+    return CorticalFactorization(
+        4, **{"n_starts": 2, "level": 1, "refinement": Refinement(steps=3), **changes}
+    )
 
 
 class Sliced:
@@ -97,7 +101,9 @@ def on_disk(kind: str, cohort: ico.Cohort, stored: Any, folder: Path) -> Any:
         return Sliced(cohort.X)
     if kind == "dask":
         return pytest.importorskip("dask.array").from_array(cohort.X, chunks=(7, 90))
-    np.save(folder / "X.npy", np.asfortranarray(cohort.X) if kind == "memmap of sites" else cohort.X)
+    np.save(
+        folder / "X.npy", np.asfortranarray(cohort.X) if kind == "memmap of sites" else cohort.X
+    )
     return np.load(folder / "X.npy", mmap_mode="r")
 
 
@@ -122,7 +128,9 @@ OTHERS = [{"method": "LE-PPNMF"}, {"method": "E-DL", "tol": 1e-3}, {"polish": 2}
 
 
 @pytest.mark.parametrize("changes", OTHERS)
-def test_other_settings_stream_too(changes: dict[str, Any], cohort: ico.Cohort, stored: Any) -> None:
+def test_other_settings_stream_too(
+    changes: dict[str, Any], cohort: ico.Cohort, stored: Any
+) -> None:
     model, held = quick(**changes).fit(stored), quick(**changes).fit(cohort)
     assert relative(model.components_, held.components_) < 1e-6
     assert relative(model.loadings_, held.loadings_) < 1e-6
@@ -150,7 +158,9 @@ def test_no_more_than_a_part_is_asked_for(cohort: ico.Cohort) -> None:
     assert X.most <= N_SUBJECTS * 100
 
 
-def test_mapped_pages_are_given_back_but_never_changed_copies(cohort: ico.Cohort, tmp_path: Path) -> None:
+def test_mapped_pages_are_given_back_but_never_changed_copies(
+    cohort: ico.Cohort, tmp_path: Path
+) -> None:
     np.save(tmp_path / "X.npy", cohort.X)
     X = np.load(tmp_path / "X.npy", mmap_mode="c")
     X[3] += 1
@@ -163,12 +173,19 @@ def test_what_is_held(cohort: ico.Cohort, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", cohort.X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     assert is_held(cohort.X) and is_held(cohort.X[:, ::2])
-    assert not is_held(mapped) and not is_held(np.asarray(mapped)[3:]) and not is_held(Sliced(cohort.X))
+    assert (
+        not is_held(mapped)
+        and not is_held(np.asarray(mapped)[3:])
+        and not is_held(Sliced(cohort.X))
+    )
 
 
 @pytest.mark.parametrize("site", [0, 150, N_SITES - 1])
 def test_bad_values_are_found_in_any_part(site: int, cohort: ico.Cohort) -> None:
-    for value, message in ((np.nan, "NaN or infinite values in subject 3 "), (-1, "negative values in subject 3 ")):
+    for value, message in (
+        (np.nan, "NaN or infinite values in subject 3 "),
+        (-1, "negative values in subject 3 "),
+    ):
         X = cohort.X.copy()
         X[3, site] = value
         with pytest.raises(ValueError, match=message):
@@ -192,7 +209,9 @@ def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Pa
     save_store(bad, tmp_path / "store")
     for data in (bad, open_store(tmp_path / "store")):
         for act in (quick(method="CD-PNNMF").fit, fitted.transform):
-            with pytest.raises(ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' does not allow"):
+            with pytest.raises(
+                ValueError, match=wanted + r"down to -2\.5, which method 'CD-PNNMF' does not allow"
+            ):
                 act(data)
 
 
@@ -201,7 +220,9 @@ def test_all_bad_subjects_of_a_cohort_are_named(cohort: ico.Cohort, tmp_path: Pa
 
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
-@given(part_bytes=st.integers(1, N_SUBJECTS * 4 * 700), masked=st.booleans(), level=st.integers(0, 3))
+@given(
+    part_bytes=st.integers(1, N_SUBJECTS * 4 * 700), masked=st.booleans(), level=st.integers(0, 3)
+)
 def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, level: int) -> None:
     sites = ico.Sites.named("fsaverage3")
     rng = np.random.default_rng(0)
@@ -212,11 +233,23 @@ def test_statistics_do_not_depend_on_the_parts(part_bytes: int, masked: bool, le
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "PART_BYTES", part_bytes)
         inspector = Inspector(used.n, N_SUBJECTS, "PNNMF forbids")
-        found = Pyramid.from_data(Stream(Subset(ArraySource(Sliced(X)), mask)), used, level, inspector=inspector)
+        found = Pyramid.from_data(
+            Stream(Subset(ArraySource(Sliced(X)), mask)), used, level, inspector=inspector
+        )
     design = Design(used, level=level)
     for name in ("L", "energy", "counts", "sq_norm", "root_L"):
-        assert relative(getattr(found.statistics(design), name), getattr(expected.statistics(design), name)) < 1e-12
-    assert relative(inspector.mean, (X if mask is None else X[:, mask]).astype(np.float64).mean(axis=0)) < 1e-12
+        assert (
+            relative(
+                getattr(found.statistics(design), name), getattr(expected.statistics(design), name)
+            )
+            < 1e-12
+        )
+    assert (
+        relative(
+            inspector.mean, (X if mask is None else X[:, mask]).astype(np.float64).mean(axis=0)
+        )
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", ["smooth", "exponential"])
@@ -233,7 +266,9 @@ def test_statistics_of_overlapping_columns(kind: str, cohort: ico.Cohort, mask: 
 
 
 @given(n_sites=st.integers(1, 10**6), n_subjects=st.integers(1, 10**5), step=st.integers(1, 5000))
-def test_parts_are_whole_chunks_and_hold_every_site_once(n_sites: int, n_subjects: int, step: int) -> None:
+def test_parts_are_whole_chunks_and_hold_every_site_once(
+    n_sites: int, n_subjects: int, step: int
+) -> None:
     slices = even_slices(n_sites, n_subjects, 4, step)
     assert [s.start for s in slices] == [0, *(s.stop for s in slices[:-1])]
     assert slices[-1].stop == n_sites
@@ -251,7 +286,9 @@ def test_a_pyramid_is_as_deep_as_memory_allows() -> None:
     assert pyramid_level(ico.Sites.icosphere(3), 10, level=2, steps=10) == 3
 
 
-def test_refinement_ends_with_the_pyramid(cohort: ico.Cohort, stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refinement_ends_with_the_pyramid(
+    cohort: ico.Cohort, stored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("icofactor.factorization.statistics.PYRAMID_BYTES", 1)
     model = quick(refinement=Refinement(steps=40, faces=10, n_iter=1)).fit(stored)
     assert model.design_.faces[:, 0].max() == 2
@@ -286,17 +323,27 @@ def test_wrappers_show_what_they_say(
     assert source_of(X).held == (kind == "held")
     np.testing.assert_array_equal(seen(source_of(X)), values)
     np.testing.assert_array_equal(seen(Subset(source_of(X), mask, who)), values[mask][:, who])
-    np.testing.assert_array_equal(seen(Subset(Subset(source_of(X), mask), subjects=who)), values[mask][:, who])
-    np.testing.assert_array_equal(seen(Stacked([source_of(X), source_of(X)])), np.hstack([values, values]))
+    np.testing.assert_array_equal(
+        seen(Subset(Subset(source_of(X), mask), subjects=who)), values[mask][:, who]
+    )
+    np.testing.assert_array_equal(
+        seen(Stacked([source_of(X), source_of(X)])), np.hstack([values, values])
+    )
     np.testing.assert_allclose(seen(adjusted), expected, rtol=1e-12)
-    np.testing.assert_allclose(seen(Subset(adjusted, mask, who)), expected[mask][:, who], rtol=1e-12)
+    np.testing.assert_allclose(
+        seen(Subset(adjusted, mask, who)), expected[mask][:, who], rtol=1e-12
+    )
     rows = np.array([400, 3, 77])
-    np.testing.assert_allclose(Stream(Subset(adjusted, mask)).read(rows), expected[mask][rows], rtol=1e-12)
+    np.testing.assert_allclose(
+        Stream(Subset(adjusted, mask)).read(rows), expected[mask][rows], rtol=1e-12
+    )
 
 
 def test_what_is_set_to_zero_is_counted(cohort: ico.Cohort) -> None:
     values, below = cohort.X.T - 2.0, np.zeros(N_SITES, dtype=np.int64)
-    source = Adjusted(source_of(cohort.X), Adjustment(offset=np.full(N_SITES, 2.0), floor=True), below)
+    source = Adjusted(
+        source_of(cohort.X), Adjustment(offset=np.full(N_SITES, 2.0), floor=True), below
+    )
     np.testing.assert_array_equal(seen(source), np.maximum(values, 0))
     np.testing.assert_array_equal(below, (values < 0).sum(axis=1))
     assert below.any()
@@ -307,14 +354,18 @@ def test_z_scores_are_an_adjusted_source(cohort: ico.Cohort) -> None:
     inspector = Inspector(N_SITES, N_SUBJECTS)
     Pyramid.from_data(Stream(source_of(cohort.X)), cohort.sites, 0, inspector=inspector)
     deviation = np.sqrt(inspector.site_variance / (N_SUBJECTS - 1))
-    np.testing.assert_allclose(deviation, cohort.X.astype(np.float64).std(axis=0, ddof=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        deviation, cohort.X.astype(np.float64).std(axis=0, ddof=1), rtol=1e-12
+    )
     assert inspector.variance == pytest.approx(N_SITES * np.mean(inspector.site_variance))
     z = seen(Adjusted(source_of(cohort.X), Adjustment(offset=inspector.mean, scale=deviation)))
     np.testing.assert_allclose(z.mean(axis=1), 0, atol=1e-12)
     np.testing.assert_allclose(z.std(axis=1, ddof=1), 1, rtol=1e-12)
 
 
-def test_sources_side_by_side_in_another_order(cohort: ico.Cohort, stored: Any, mask: np.ndarray) -> None:
+def test_sources_side_by_side_in_another_order(
+    cohort: ico.Cohort, stored: Any, mask: np.ndarray
+) -> None:
     """Stacked by subjects, or chained by sites: a store reads its sites in an order of its own, an array in any."""
     held, kept, values = source_of(cohort.X), source_of(stored.X), cohort.X.T.astype(np.float64)
     rows = np.array([400, 3, 641, 77])
@@ -322,7 +373,9 @@ def test_sources_side_by_side_in_another_order(cohort: ico.Cohort, stored: Any, 
         np.testing.assert_array_equal(seen(Stacked(pair)), np.hstack([values, values]))
         chained = Chained(pair)
         np.testing.assert_array_equal(seen(chained), np.vstack([values, values]))
-        np.testing.assert_array_equal(seen(Subset(chained, np.tile(mask, 2))), np.vstack([values[mask]] * 2))
+        np.testing.assert_array_equal(
+            seen(Subset(chained, np.tile(mask, 2))), np.vstack([values[mask]] * 2)
+        )
         both = np.concatenate([rows + N_SITES, rows])
         np.testing.assert_array_equal(Stream(chained).read(both), values[both % N_SITES])
         assert chained.n_bytes == sum(chained.size(part) for part in chained.slices())
@@ -334,7 +387,11 @@ def test_sources_side_by_side_in_another_order(cohort: ico.Cohort, stored: Any, 
 
 def test_progress_is_the_fraction_that_is_done(cohort: ico.Cohort) -> None:
     done: list[float] = []
-    list(pass_over(Stream(transposed(cohort.X.T)), each_block(lambda x, shared: {}), report=done.append))
+    list(
+        pass_over(
+            Stream(transposed(cohort.X.T)), each_block(lambda x, shared: {}), report=done.append
+        )
+    )
     assert len(done) > 5
     np.testing.assert_allclose(done, np.arange(1, len(done) + 1) / len(done))
 
@@ -361,7 +418,9 @@ def test_parts_in_memory_at_the_same_time_are_limited(
     part = max(where.stop - where.start for where in source.slices())
     monkeypatch.setattr(passes, "READ_BYTES", 2 * 8 * part * N_SUBJECTS)
     monkeypatch.setattr(runners, "n_threads", lambda: 64)
-    monkeypatch.setattr(runners, "in_order", lambda *given: used.append(given[2]) or threads(*given))
+    monkeypatch.setattr(
+        runners, "in_order", lambda *given: used.append(given[2]) or threads(*given)
+    )
     rows = [found for found, _ in pass_over(Stream(source), lambda *_: {})]
     assert used == [2] and sorted(np.concatenate(rows)) == list(range(N_SITES))
     monkeypatch.setattr(passes, "READ_BYTES", 1)
@@ -371,8 +430,12 @@ def test_parts_in_memory_at_the_same_time_are_limited(
     assert len(list(pass_over(three, lambda *_: {}))) == len(rows) and used[2:] == [3]
 
 
-@pytest.mark.parametrize(("dtype", "bad"), list(product(["float16", "float32"], [np.nan, np.inf, -np.inf])))
-def test_bad_values_in_stores_are_named(cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "bad"), list(product(["float16", "float32"], [np.nan, np.inf, -np.inf]))
+)
+def test_bad_values_in_stores_are_named(
+    cohort: ico.Cohort, dtype: str, bad: float, tmp_path: Path
+) -> None:
     X = np.array(cohort.X)
     X[7, 5] = bad
     masked = dataclasses.replace(cohort, X=X, mask=np.arange(N_SITES) != 5)

@@ -55,7 +55,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRONG: list[tuple[str, list[str]]] = [
-    *((f"fit {name}", ["fit", name, "-o", "out"]) for name in ("empty", "empty.npy", "loop", "folders", "no", "no*")),
+    *(
+        (f"fit {name}", ["fit", name, "-o", "out"])
+        for name in ("empty", "empty.npy", "loop", "folders", "no", "no*")
+    ),
     ("a fit as maps", ["fit", "fit", "-o", "out"]),
     ("no such mesh", ["fit", "maps", "--mesh", "fsaverage99", "-o", "out"]),
     ("a folder as mesh", ["fit", "maps", "--mesh", "empty", "-o", "out"]),
@@ -72,7 +75,10 @@ WRONG: list[tuple[str, list[str]]] = [
     ("level below 0", ["fit", "maps", *READ, "--level", "-1", "-o", "out"]),
     ("no starts", ["fit", "maps", *READ, "--n-starts", "0", "-o", "out"]),
     ("seed below 0", ["fit", "maps", *READ, "--random-seed", "-1", "-o", "out"]),
-    ("no such column", ["fit", "maps", *READ, "--covariates", "age", "--n-components", "2", "-o", "out"]),
+    (
+        "no such column",
+        ["fit", "maps", *READ, "--covariates", "age", "--n-components", "2", "-o", "out"],
+    ),
     ("a file as output", ["fit", "maps", *READ, "--n-components", "2", "-o", "file"]),
     ("a file on the way", ["fit", "maps", *READ, "--n-components", "2", "-o", "file/out"]),
     ("a name too long", ["fit", "maps", *READ, "--n-components", "2", "-o", "x" * 300]),
@@ -84,7 +90,10 @@ WRONG: list[tuple[str, list[str]]] = [
     ("no splits", ["select", "maps", *READ, "--ranks", "2", "--splits", "0", "-o", "out"]),
     ("maps as store", ["prepare", "maps", *READ, "-o", "maps"]),
     ("a file as store", ["prepare", "maps", *READ, "-o", "file"]),
-    ("nan deviations", ["prepare", "maps", *READ, "--limit-outliers", "--n-deviations", "nan", "-o", "out"]),
+    (
+        "nan deviations",
+        ["prepare", "maps", *READ, "--limit-outliers", "--n-deviations", "nan", "-o", "out"],
+    ),
     ("no tree", ["prepare", "thickness", "empty", "--spheres", "empty", "-o", "out"]),
     ("no subjects", ["demo", "out", "--n-subjects", "0"]),
     ("a file as demo", ["demo", "file"]),
@@ -93,7 +102,10 @@ WRONG: list[tuple[str, list[str]]] = [
 
 @pytest.mark.parametrize("words", [words for _, words in WRONG], ids=[name for name, _ in WRONG])
 def test_wrong_things_are_refused_and_leave_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
 ) -> None:
     monkeypatch.chdir(place)
     before = {str(path) for path in place.rglob("*")}
@@ -110,7 +122,22 @@ def test_unusual_names_are_read(
 ) -> None:
     monkeypatch.chdir(place)
     assert (
-        main(["fit", *READ, "--n-components", "2", "-o", "out", "--dry-run", "--level", "99999999999", "--", name]) == 0
+        main(
+            [
+                "fit",
+                *READ,
+                "--n-components",
+                "2",
+                "-o",
+                "out",
+                "--dry-run",
+                "--level",
+                "99999999999",
+                "--",
+                name,
+            ]
+        )
+        == 0
     )
     assert "4 subjects" in capsys.readouterr().out
 
@@ -161,7 +188,10 @@ def test_results_in_folders_replace_only_icofactors_own(tmp_path: Path, inner: s
     mine.parent.mkdir()
     mine.write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match=r"a\.tsv exists and is not a result that this command may replace"):
+        with pytest.raises(
+            FileExistsError,
+            match=r"a\.tsv exists and is not a result that this command may replace",
+        ):
             write("old", overwrite)
         assert contents(tmp_path) == {f"{inner}/a.tsv": b"mine"}
     mine.unlink()
@@ -194,13 +224,17 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_pat
     out = tmp_path / "out"
     write_fit(out)
     before = contents(out)
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True
+    ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "here\n"
         write_fit(out, overwrite=True)
         assert len(list(out.glob(".tmp-*"))) == 1, "the other's, which is alive"
         writer.send_signal(signal.SIGKILL)
-    assert {name: data for name, data in contents(out).items() if not name.startswith(".tmp-")} == before
+    assert {
+        name: data for name, data in contents(out).items() if not name.startswith(".tmp-")
+    } == before
     write_fit(out, overwrite=True)
     assert contents(out) == before
 

@@ -112,20 +112,38 @@ def writers(place: Path, fitted: tuple[Path, Any, Any]) -> dict[str, Callable[[]
         "model": lambda: model.save(place / "model.zip", **again),
         "TSV": lambda: write_tsv(place / "a.tsv", {"a": LARGE[0]}, **again),
         "GIFTI": lambda: write_maps(place / "a.shape.gii", LARGE[:, :many], "left", names, **again),
-        "fit": lambda: write_fit(_large_fit(model, d), FitFolder(place / "fit", figures=False, **again)),
+        "fit": lambda: write_fit(
+            _large_fit(model, d), FitFolder(place / "fit", figures=False, **again)
+        ),
         "store": lambda: save_store(big, store, **again),
         "append": lambda: append_store(store, cohort(600, 5000)),
         "finished map": lambda: maps.save("map", [], {"a": LARGE}),
         "page": lambda: write_page(source, place / "page", figures=False, **again),
-        "new loadings": lambda: write_loadings(found, place / "new.tsv", nobody, source / "model.zip", **again),
+        "new loadings": lambda: write_loadings(
+            found, place / "new.tsv", nobody, source / "model.zip", **again
+        ),
     }
 
 
-WRITERS = ("model", "TSV", "GIFTI", "fit", "store", "append", "finished map", "page", "new loadings")
+WRITERS = (
+    "model",
+    "TSV",
+    "GIFTI",
+    "fit",
+    "store",
+    "append",
+    "finished map",
+    "page",
+    "new loadings",
+)
 
 
 def contents(folder: Path) -> Contents:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -158,7 +176,9 @@ def _without_lock(found: Contents) -> Contents:
 
 def _refused(call: Callable[[], object], place: Path) -> None:
     """The error is the system's own words and names where the user wanted to write."""
-    with pytest.raises(OSError, match=r"No space left on device|File too large|is the disk full") as caught:
+    with pytest.raises(
+        OSError, match=r"No space left on device|File too large|is the disk full"
+    ) as caught:
         call()
     told = str(caught.value)
     assert str(place) in told, told
@@ -167,7 +187,11 @@ def _refused(call: Callable[[], object], place: Path) -> None:
 
 @pytest.mark.parametrize("command", ["fit", "prepare", "transform", "report"])
 def test_commands_on_a_full_disk(
-    disk: Path, fitted: tuple[Path, Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    disk: Path,
+    fitted: tuple[Path, Any, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
 ) -> None:
     """One line, status 2, and the disk is as it was."""
     source, place = fitted[0], disk / command
@@ -176,7 +200,18 @@ def test_commands_on_a_full_disk(
     np.save(maps, RNG.gamma(2, 1, (600, SITES.n)).astype(np.float32) + 1)
     read = ["--mesh", "fsaverage3", "--hemisphere", "left"]
     words = {
-        "fit": [maps, *read, "--n-components", "2", "--n-starts", "1", "--level", "0", "-o", place / "out"],
+        "fit": [
+            maps,
+            *read,
+            "--n-components",
+            "2",
+            "--n-starts",
+            "1",
+            "--level",
+            "0",
+            "-o",
+            place / "out",
+        ],
         "prepare": [maps, *read, "-o", place / "store"],
         "transform": [source, maps, "-o", place / "new.tsv"],
         "report": [source, "--no-figures", "-o", place / "out"],
@@ -194,7 +229,9 @@ def _told_and_nothing_left(status: int, told: str, place: Path) -> None:
     place.rmdir()
 
 
-def test_figures_on_a_full_disk(disk: Path, fitted: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_on_a_full_disk(
+    disk: Path, fitted: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither the page nor the figures appear when the figures do not fit."""
     source, _, _ = fitted
     place = disk / "figures"
@@ -217,7 +254,9 @@ def test_a_disk_that_may_not_be_written_to(disk: Path, fitted: tuple[Path, Any, 
     before = contents(disk)
     with readonly(disk):
         for name, call in calls.items():
-            with pytest.raises(OSError, match=r"[Rr]ead-only|not writable|Permission denied") as caught:
+            with pytest.raises(
+                OSError, match=r"[Rr]ead-only|not writable|Permission denied"
+            ) as caught:
                 call()
             assert str(place) in str(caught.value), name
     assert contents(disk) == before

@@ -25,7 +25,9 @@ State = str
 
 
 def _fit(data: Any) -> CorticalFactorization:
-    return CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF").fit(data)
+    return CorticalFactorization(2, n_starts=2, level=1, random_state=0, method="LE-PNNMF").fit(
+        data
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +54,26 @@ def _flat(value: Any) -> Any:
 def read_store(folder: Path) -> State:
     """Everything that a store says."""
     stored = open_store(folder / "store")
-    fields = {name: getattr(stored, name) for name in ("subjects", "hemisphere", "modality", "units", "provenance")}
-    sites = {name: getattr(stored.sites, name) for name in ("coordinates", "triangles", "deepest", "name", "level")}
+    fields = {
+        name: getattr(stored, name)
+        for name in ("subjects", "hemisphere", "modality", "units", "provenance")
+    }
+    sites = {
+        name: getattr(stored.sites, name)
+        for name in ("coordinates", "triangles", "deepest", "name", "level")
+    }
     arrays = {"X": np.asarray(stored.X), "mask": stored.mask, "order": stored.order}
-    return json.dumps(_flat({**fields, **arrays, "sites": sites, "participants": dict(stored.participants)}))
+    return json.dumps(
+        _flat({**fields, **arrays, "sites": sites, "participants": dict(stored.participants)})
+    )
 
 
 def read_model(folder: Path) -> State:
     """Everything that a model holds."""
     model = load_model(folder / "model.zip")
-    attributes = {name: value for name, value in vars(model).items() if name.endswith("_") or name == "method"}
+    attributes = {
+        name: value for name, value in vars(model).items() if name.endswith("_") or name == "method"
+    }
     return json.dumps(_flat(attributes))
 
 
@@ -69,7 +81,9 @@ READ: dict[str, Callable[[Path], State]] = {"store": read_store, "model.zip": re
 
 
 def _files(place: Path) -> list[Path]:
-    return sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
+    return (
+        sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
+    )
 
 
 def _flip(file: Path, bit: int) -> None:
@@ -98,7 +112,8 @@ def _check(folder: Path, kind: str, file: Path, bit: int, before: State) -> bool
 def test_one_changed_bit_in_every_file(made: Path, kind: str) -> None:
     before, rng = READ[kind](made), np.random.default_rng(0)
     refused = [
-        _check(made, kind, file, int(rng.integers(8 * file.stat().st_size)), before) for file in _files(made / kind)
+        _check(made, kind, file, int(rng.integers(8 * file.stat().st_size)), before)
+        for file in _files(made / kind)
     ]
     assert np.mean(refused) > 0.8  # the rest of a zip's bytes, and white space, mean nothing
 
@@ -116,18 +131,25 @@ def test_hundreds_of_changed_bits(made: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("age", ["all", "one digit"])
-def test_a_changed_table_is_one_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], age: str) -> None:
+def test_a_changed_table_is_one_line(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], age: str
+) -> None:
     """The digit of an age is valid JSON, and is not the age that was stored."""
     shutil.copytree(made / "store", tmp_path / "store")
     file = tmp_path / "store" / "commit.json"
     record = json.loads(file.read_text())
     values = record["participants"]["age"]["values"]
-    values[3 if age == "one digit" else slice(None)] = 50.5 if age == "one digit" else [50.5] * len(values)
+    values[3 if age == "one digit" else slice(None)] = (
+        50.5 if age == "one digit" else [50.5] * len(values)
+    )
     file.write_text(json.dumps(record))
     assert main(["fit", str(tmp_path / "store"), "-o", str(tmp_path / "out"), "-q"]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert "commit.json: is damaged: its checksum is wrong. Copy the cohort store again, or write it again" in message
+    assert (
+        "commit.json: is damaged: its checksum is wrong. Copy the cohort store again, or write it again"
+        in message
+    )
 
 
 def test_exchanged_chunks_are_refused(tmp_path: Path) -> None:
@@ -165,7 +187,9 @@ def _timeless(folder: Path) -> dict[str, Any]:
         elif name == "commit.json":
             record = json.loads(found[name])
             assert {step.pop("time")[:2] for step in record["steps"]} == {"20"}
-            found[name] = {key: value for key, value in record.items() if key != "checksum"}  # of the times too
+            found[name] = {
+                key: value for key, value in record.items() if key != "checksum"
+            }  # of the times too
         elif name == "diagnostics.npz":
             header, arrays = read_sealed(folder / name)
             del header["content"]["timing"], header["content"]["memory"]
@@ -185,12 +209,31 @@ def _timeless(folder: Path) -> dict[str, Any]:
 def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
     """Maps are prepared and fitted, twice."""
     data = cohort(12)
-    np.savez(tmp_path / "maps.npz", X=data.X, subjects=np.array(data.subjects), age=data.participants["age"])
+    np.savez(
+        tmp_path / "maps.npz",
+        X=data.X,
+        subjects=np.array(data.subjects),
+        age=data.participants["age"],
+    )
     for name in ("one", "two"):
         place = tmp_path / name
         place.mkdir()
-        prepare = ["prepare", str(tmp_path / "maps.npz"), "-o", str(place / "store"), "--hemisphere", "left"]
-        fit = ["fit", str(tmp_path / "one" / "store"), "-o", str(place / "out"), "--n-components", "2"]
+        prepare = [
+            "prepare",
+            str(tmp_path / "maps.npz"),
+            "-o",
+            str(place / "store"),
+            "--hemisphere",
+            "left",
+        ]
+        fit = [
+            "fit",
+            str(tmp_path / "one" / "store"),
+            "-o",
+            str(place / "out"),
+            "--n-components",
+            "2",
+        ]
         assert main([*prepare, "-q"]) == 0
         assert main([*fit, "--no-figures", "-q"]) == 0
     for part in ("store", "out"):

@@ -35,7 +35,9 @@ METHODS = ("CD-PNNMF", "LE-PNNMF", "PPNMF", "DL", "CD-SPNNMF")
 def maps(n: int = 30, k: int = 3) -> np.ndarray:
     """Positive maps of k bumps, subjects × vertices, float64; read-only, as all tests share them."""
     rng = np.random.default_rng(5)
-    bumps = np.exp(6 * (SITES.coordinates @ (c := rng.standard_normal((3, k))) / np.linalg.norm(c, axis=0) - 1))
+    bumps = np.exp(
+        6 * (SITES.coordinates @ (c := rng.standard_normal((3, k))) / np.linalg.norm(c, axis=0) - 1)
+    )
     X = rng.gamma(2, 1, (n, k)) @ bumps.T + 0.2 + 0.01 * rng.random((n, SITES.n))
     X.setflags(write=False)
     return X
@@ -177,7 +179,10 @@ def test_a_hundred_thousand_subjects_of_two_components() -> None:
     assert found.loadings_.shape == (100_000, 2)
     assert found.explained_ > 0.97
     for j in range(2):
-        assert max(abs(np.corrcoef(found.loadings_[:, j], loadings[:, i])[0, 1]) for i in range(2)) > 0.95
+        assert (
+            max(abs(np.corrcoef(found.loadings_[:, j], loadings[:, i])[0, 1]) for i in range(2))
+            > 0.95
+        )
 
 
 # ---------------------------------------------------------------------- how numbers lie in memory
@@ -185,7 +190,11 @@ def test_a_hundred_thousand_subjects_of_two_components() -> None:
 
 @pytest.mark.parametrize("dtype", ["c16", "S8", "U8", "O", "M8[s]"])
 def test_what_is_no_number_is_refused(dtype: str) -> None:
-    X = np.ones((10, SITES.n)).astype("i8").astype(dtype) if dtype != "O" else np.full((10, SITES.n), "a", dtype=object)
+    X = (
+        np.ones((10, SITES.n)).astype("i8").astype(dtype)
+        if dtype != "O"
+        else np.full((10, SITES.n), "a", dtype=object)
+    )
     with pytest.raises(ValueError, match=r"numbers|real|numeric|complex|X|type|convert"):
         fit(X)
 

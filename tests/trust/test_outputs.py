@@ -86,9 +86,22 @@ DAMAGE = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize(
-    "ending", ["mgh", "mgz", "shape.gii", "shape.gii.gz", "dscalar.nii", "dtseries.nii", "npy", "npz", "curv"]
+    "ending",
+    [
+        "mgh",
+        "mgz",
+        "shape.gii",
+        "shape.gii.gz",
+        "dscalar.nii",
+        "dtseries.nii",
+        "npy",
+        "npz",
+        "curv",
+    ],
 )
-def test_bad_maps_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, how: str) -> None:
+def test_bad_maps_give_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, how: str
+) -> None:
     bad = tmp_path / f"lh.bad.{ending}"
     bad.write_bytes(DAMAGE[how])
     err = told(capsys, "fit", bad, "-o", tmp_path / "out", "--mesh", "fsaverage3")
@@ -130,7 +143,9 @@ def test_other_bad_files_give_one_line(
     assert "commit.json" in told(capsys, "fit", store, "-o", out)
 
 
-@pytest.mark.parametrize("name", ["model.zip", "diagnostics.npz", "selection.json", "provenance.json"])
+@pytest.mark.parametrize(
+    "name", ["model.zip", "diagnostics.npz", "selection.json", "provenance.json"]
+)
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_fit_is_not_reported(
     tmp_path: Path, fitted: Path, capsys: pytest.CaptureFixture[str], name: str, how: str
@@ -156,13 +171,17 @@ def test_names_that_no_table_holds_are_refused_at_once(name: str) -> None:
 
 def test_subjects_never_become_paths(tmp_path: Path) -> None:
     """Names are cells of tables and words of a page; files are named by icofactor alone."""
-    given = cohort(len(HOSTILE), subjects=HOSTILE, participants={"participant_id": np.array(HOSTILE)})
+    given = cohort(
+        len(HOSTILE), subjects=HOSTILE, participants={"participant_id": np.array(HOSTILE)}
+    )
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     save_store(given, inside / "cohort.store")
     model = CorticalFactorization(2, n_starts=1, n_iter=20, random_state=0)
     fit_cohort(given, model, inside / "fit", figures=False)
-    outside = [path for path in tmp_path.rglob("*") if path.is_file() and inside not in path.parents]
+    outside = [
+        path for path in tmp_path.rglob("*") if path.is_file() and inside not in path.parents
+    ]
     assert not outside
     names = {path.name for path in inside.rglob("*")}
     assert not names & {"x", "con", ".h", "a b", "*"}

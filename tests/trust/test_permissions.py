@@ -30,7 +30,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in (folder, folder / "hid"):
         np.savez(place / "maps.npz", X=data.X, subjects=np.array(data.subjects))
     (folder / "people.tsv").write_text("participant_id\tage\nsub-0000\t3\n")
-    freesurfer_tree(folder / "tree", ["sub-01", "sub-02"], hemispheres(cohort(2, sites=BOTH).X), target="fsaverage3")
+    freesurfer_tree(
+        folder / "tree",
+        ["sub-01", "sub-02"],
+        hemispheres(cohort(2, sites=BOTH).X),
+        target="fsaverage3",
+    )
     return folder
 
 
@@ -47,7 +52,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("people.tsv", ("fit", "{here}/store", *FIT, "--participants", "{here}/people.tsv")),
         ("tree", ("fit", "{here}/tree", *FIT)),
         ("tree/sub-01/surf/lh.*", ("fit", "{here}/tree", *FIT)),
-        ("fitted/model.zip", ("transform", "{here}/fitted", "{here}/store", "-o", "{here}/new.tsv", "-q")),
+        (
+            "fitted/model.zip",
+            ("transform", "{here}/fitted", "{here}/store", "-o", "{here}/new.tsv", "-q"),
+        ),
     ],
 )
 def test_what_may_not_be_read_is_named(
@@ -58,4 +66,7 @@ def test_what_may_not_be_read_is_named(
         assert main([word.format(here=here) for word in command]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "damaged" not in message
-    assert f"{path}: cannot be read (permission denied)" in message or f"Permission denied: {path}\n" in message
+    assert (
+        f"{path}: cannot be read (permission denied)" in message
+        or f"Permission denied: {path}\n" in message
+    )

@@ -29,7 +29,18 @@ from icofactor.io.tables import read_table, write_json, write_tsv
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
-CONTROLS = ("\0", "\x07", "\x1b[31m", "\v", "\x85", "\u2028", "\u202e", "\u2066", "\ud800", "\ufeff")
+CONTROLS = (
+    "\0",
+    "\x07",
+    "\x1b[31m",
+    "\v",
+    "\x85",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\ud800",
+    "\ufeff",
+)
 pytestmark = pytest.mark.hostile
 
 
@@ -60,8 +71,13 @@ def test_a_cohort_has_no_control_characters(control: str, place: str) -> None:
         "units": {"units": word},
     }[place]
     with pytest.raises(ArgumentError) as caught:
-        Cohort(np.ones((2, SITES.n), dtype=np.float32), **{"subjects": ("a", "b"), "sites": SITES, **given})
-    assert caught.value.argument == {"column": "participants", "cell": "participants"}.get(place, place)
+        Cohort(
+            np.ones((2, SITES.n), dtype=np.float32),
+            **{"subjects": ("a", "b"), "sites": SITES, **given},
+        )
+    assert caught.value.argument == {"column": "participants", "cell": "participants"}.get(
+        place, place
+    )
     assert not UNSAFE.search(str(caught.value))
 
 
@@ -92,7 +108,9 @@ def test_names_of_regions_are_escaped(tmp_path: Path) -> None:
     array = nib.gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
     nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), tmp_path / "L.label.gii")
     colours = np.array([[25, 5, 25, 0, 0], [25, 100, 40, 0, 0]])
-    nib.freesurfer.write_annot(tmp_path / "lh.annot", keys, colours, ["none", "a\u202eb\nc"], fill_ctab=True)
+    nib.freesurfer.write_annot(
+        tmp_path / "lh.annot", keys, colours, ["none", "a\u202eb\nc"], fill_ctab=True
+    )
     for name in ("L.label.gii", "lh.annot"):
         (_, names), *_ = read_labels(tmp_path / name).values()
         assert names[1] == r"a\u202eb\x0ac"
@@ -100,17 +118,23 @@ def test_names_of_regions_are_escaped(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------- tables
 
-CELL = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(lambda text: not UNSAFE.search(text))
+CELL = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(
+    lambda text: not UNSAFE.search(text)
+)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(CELL, min_size=3, max_size=3), min_size=1, max_size=5))
-def test_every_table_that_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+def test_every_table_that_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any]
+) -> None:
     path = tmp_path_factory.mktemp("tables") / "a.tsv"
     columns = {name: [row[i] for row in rows] for i, name in enumerate(('"x"', "=y", "é,'"))}
     write_tsv(path, columns)
     found, _ = read_table(path)
-    assert found == {name: [cell.strip() or "n/a" for cell in cells] for name, cells in columns.items()}
+    assert found == {
+        name: [cell.strip() or "n/a" for cell in cells] for name, cells in columns.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -121,13 +145,17 @@ def test_cells_that_other_programs_take_for_more_are_kept(tmp_path: Path, cell: 
 
     write_tsv(tmp_path / "a.tsv", {"id": [cell, "b"], "x": [1, 2]})
     assert read_table(tmp_path / "a.tsv")[0]["id"] == [cell, "b"]
-    assert pd.read_csv(tmp_path / "a.tsv", sep="\t", dtype=str, keep_default_na=False)["id"].tolist() == [cell, "b"]
+    assert pd.read_csv(tmp_path / "a.tsv", sep="\t", dtype=str, keep_default_na=False)[
+        "id"
+    ].tolist() == [cell, "b"]
 
 
 def test_quoted_line_breaks_are_spaces(tmp_path: Path) -> None:
     import pandas as pd
 
-    frame = pd.DataFrame({"participant_id": ["a", "b"], "note": ["one\ntwo", "three\tfour\r\nfive"]})
+    frame = pd.DataFrame(
+        {"participant_id": ["a", "b"], "note": ["one\ntwo", "three\tfour\r\nfive"]}
+    )
     frame.to_csv(tmp_path / "p.tsv", sep="\t", index=False)
     table = read_participants(tmp_path / "p.tsv")
     assert table is not None and table.columns["note"].tolist() == ["one two", "three four five"]
@@ -135,7 +163,9 @@ def test_quoted_line_breaks_are_spaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("control", ["\x07", "\x1b[31m", "\u202e", "\u2066"])
 @pytest.mark.parametrize("line", ["a\tx{0}y\n", "a\t1\nx{0}\t2\n"])
-def test_a_table_with_control_characters_is_refused(tmp_path: Path, control: str, line: str) -> None:
+def test_a_table_with_control_characters_is_refused(
+    tmp_path: Path, control: str, line: str
+) -> None:
     (tmp_path / "p.tsv").write_text("participant_id\tn\n" + line.format(control), encoding="utf-8")
     with pytest.raises(CohortError) as caught:
         read_participants(tmp_path / "p.tsv")
@@ -168,7 +198,12 @@ def test_infinite_cells_are_refused(tmp_path: Path, cell: str) -> None:
 def test_tables_are_bounded_before_they_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
 ) -> None:
-    for name, limit in {"MAX_CELLS": 100, "MAX_COLUMNS": 50, "MAX_CELL": 200, "_MAX_LINE": 2000}.items():
+    for name, limit in {
+        "MAX_CELLS": 100,
+        "MAX_COLUMNS": 50,
+        "MAX_CELL": 200,
+        "_MAX_LINE": 2000,
+    }.items():
         monkeypatch.setattr(tables, name, limit)
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises(Unreadable, match=problem):
@@ -244,12 +279,16 @@ def test_very_long_names_are_shortened(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
-def test_paths_that_are_not_utf8_work_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_that_are_not_utf8_work_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("icofactor.results.report.panels.DPI", 40)
     place = Path(os.fsdecode(b"caf\xe9"))
     place.mkdir()
-    maps, table, mask = (str(place / os.fsdecode(name)) for name in (b"m\xe9.npz", b"p\xe9.tsv", b"lh.m\xe9.npy"))
+    maps, table, mask = (
+        str(place / os.fsdecode(name)) for name in (b"m\xe9.npz", b"p\xe9.tsv", b"lh.m\xe9.npy")
+    )
     X = np.random.default_rng(0).gamma(2, 1, (8, SITES.n)) + 1
     with open(maps, "wb") as file:
         np.savez(file, x=X.astype(np.float32), subjects=[f"s{i}" for i in range(8)])
@@ -273,16 +312,40 @@ def test_paths_that_are_not_utf8_work_from_end_to_end(tmp_path: Path, monkeypatc
     out = str(place / os.fsdecode(b"o\xe9"))
     assert main([*fit, "--covariates", "age", "-o", out]) == 0
     assert r"caf\\xe9/m\\xe9.npz" in (Path(out) / "provenance.json").read_text(encoding="utf-8")
-    assert "xe9.npz" not in (Path(out) / "report.html").read_text(encoding="utf-8")  # it names no input's path
+    assert "xe9.npz" not in (Path(out) / "report.html").read_text(
+        encoding="utf-8"
+    )  # it names no input's path
     assert main(["prepare", maps, "-o", str(place / "store"), *how]) == 0
     assert (
         main(
-            ["fit", str(place / "store"), "--n-components", "2", "--n-starts", "1", "--no-figures", "-o", "again", "-q"]
+            [
+                "fit",
+                str(place / "store"),
+                "--n-components",
+                "2",
+                "--n-starts",
+                "1",
+                "--no-figures",
+                "-o",
+                "again",
+                "-q",
+            ]
         )
         == 0
     )
     assert (
-        main(["transform", out, maps, "--participants", table, "-o", str(place / os.fsdecode(b"n\xe9w.tsv")), "-q"])
+        main(
+            [
+                "transform",
+                out,
+                maps,
+                "--participants",
+                table,
+                "-o",
+                str(place / os.fsdecode(b"n\xe9w.tsv")),
+                "-q",
+            ]
+        )
         == 0
     )
     assert main(["report", out, "-o", "page", "-q"]) == 0

@@ -1,4 +1,6 @@
-"""Two fits beside each other: which component is which, and whether they are more alike than rotated maps are."""
+"""Two fits beside each other: which component is which, and whether they are more alike than
+rotated maps are.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ class Comparison:
     Attributes
     ----------
     table : dict
-        One value per pair, in the order of the components of a: component_a, component_b (from 1), similarity
-        (correlation of the maps), null_mean and null_95 (of the best matches of rotated maps), p (of this pair),
-        p_corrected (over pairs, by the largest similarity of each rotation).
+        One value per pair, in the order of the components of a: component_a, component_b (from 1),
+        similarity (correlation of the maps), null_mean and null_95 (of the best matches of rotated
+        maps), p (of this pair), p_corrected (over pairs, by the largest similarity of each
+        rotation).
     similarity : array of shape (n_components_a, n_components_b)
         Correlations of all pairs.
     mean, null_mean, p : float
@@ -73,7 +76,10 @@ class Comparison:
     def __str__(self) -> str:
         columns = ("component_a", "component_b", "similarity", "null_mean", "p")
         rows = zip(*(self.table[name] for name in columns), strict=True)
-        lines = [f"{a} and {b}: {r:.2f} (rotated maps {null:.2f}, p = {p:.2g})" for a, b, r, null, p in rows]
+        lines = [
+            f"{a} and {b}: {r:.2f} (rotated maps {null:.2f}, p = {p:.2g})"
+            for a, b, r, null, p in rows
+        ]
         whole = f"Mean similarity of {len(lines)} pairs: {self.mean:.2f}"
         return "\n".join([*lines, f"{whole} (rotated maps {self.null_mean:.2f}, p = {self.p:.2g})"])
 
@@ -89,16 +95,17 @@ def compare(
 ) -> Comparison:
     """Match the components of two fits and test their similarity against rotated maps.
 
-    Components are matched as by `match_components`. For the null, the maps of b are rotated together at random on the
-    sphere, both hemispheres alike, and matched again. Rotated maps lose what the medial wall covers.
+    Components are matched as by `match_components`. For the null, the maps of b are rotated
+    together at random on the sphere, both hemispheres alike, and matched again. Rotated maps lose
+    what the medial wall covers.
 
     Parameters
     ----------
     a, b : fitted models, their files, or folders written by `icofactor fit`
         What to compare.
     spheres : path, default=None
-        Folder with registered spheres (HCPpipelines or TemplateFlow), needed between fs_LR and fsaverage: the maps of b
-        are resampled to the mesh of a. fsaverage meshes need none.
+        Folder with registered spheres (HCPpipelines or TemplateFlow), needed between fs_LR and
+        fsaverage: the maps of b are resampled to the mesh of a. fsaverage meshes need none.
     n_spins : int, default=1000
         Number of rotations.
     random_state : int, RandomState or None, default=0
@@ -123,13 +130,19 @@ def compare(
     one, other = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
     for name, model in (("a", one), ("b", other)):
         if not hasattr(model, "sites_"):
-            raise ArgumentError(name, Phrase(type(model).__name__), "a fitted model, its file, or the folder of a fit")
+            raise ArgumentError(
+                name,
+                Phrase(type(model).__name__),
+                "a fitted model, its file, or the folder of a fit",
+            )
     maps_a = maps_of("a", one)
     maps_b, mask_b, how = _on_sites_of(one, other, spheres)
     mask_a = np.ones(one.sites_.n, dtype=bool) if one.mask_ is None else np.asarray(one.mask_)
     mask = mask_a & mask_b
     if not mask.any():
-        raise ArgumentError("b", None, "{a} and {b} have no site in common: where one has data, the other is masked")
+        raise ArgumentError(
+            "b", None, "{a} and {b} have no site in common: where one has data, the other is masked"
+        )
     similarity = map_similarity(maps_a, maps_b, one.sites_.weigh(mask))
     rows, columns = linear_sum_assignment(-similarity)
     found = similarity[rows, columns]
@@ -143,7 +156,8 @@ def compare(
         r, c = linear_sum_assignment(-rotated)
         matched = np.full(len(maps_a), np.nan)
         matched[r] = rotated[r, c]
-        # of fewer components in b others of a may be matched: theirs stand in, so that no pair is without a null
+        # of fewer components in b others of a may be matched: theirs stand in, so that no pair is
+        # without a null
         null[spin] = np.where(np.isnan(matched[rows]), rotated[r, c].max(), matched[rows])
         if report is not None:
             report((spin + 1) / n_spins)
@@ -163,23 +177,36 @@ def compare(
     return Comparison(table, similarity, *shared, maps_b, mask, one, other, n_spins, how)
 
 
-def _on_sites_of(a: Any, b: Any, spheres: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, str]:
+def _on_sites_of(
+    a: Any, b: Any, spheres: str | os.PathLike[str] | None
+) -> tuple[np.ndarray, np.ndarray, str]:
     """b's maps and mask on a's sites, and how they came there."""
-    maps, mask = maps_of("b", b), np.ones(b.sites_.n, dtype=bool) if b.mask_ is None else np.asarray(b.mask_)
+    maps, mask = (
+        maps_of("b", b),
+        np.ones(b.sites_.n, dtype=bool) if b.mask_ is None else np.asarray(b.mask_),
+    )
     names = [mesh_name_of(model.sites_) for model in (a, b)]
     known = [mesh_known_as(name) for name in names]
     spaces = {mesh.space for mesh in known if mesh is not None}
     regions = (a.sites_.regions or b.sites_.regions) is not None
     if None in known or len(spaces) == 1 or regions:
         taken = sites_taken(a, b)
-        how = "same sites" if isinstance(taken, slice) else f"nearest vertex of {names[1]} for each of {names[0]}"
+        how = (
+            "same sites"
+            if isinstance(taken, slice)
+            else f"nearest vertex of {names[1]} for each of {names[0]}"
+        )
         how = "same regions, by name" if regions else how
         return maps[:, taken], mask[taken], how
     sides = [getattr(model, "hemi_", None) for model in (a, b)]
     if sides[0] != sides[1] or sides[0] is None:
-        raise ArgumentError("b", Phrase(f"{sides[1]} and {sides[0]}"), "of the same hemispheres as {a}")
+        raise ArgumentError(
+            "b", Phrase(f"{sides[1]} and {sides[0]}"), "of the same hemispheres as {a}"
+        )
     if {a.sites_.on, b.sites_.on} != {"vertices"}:
-        raise ArgumentError("b", Phrase(f"{b.sites_!r} and {a.sites_!r}"), "both on vertices, to be resampled")
+        raise ArgumentError(
+            "b", Phrase(f"{b.sites_!r} and {a.sites_!r}"), "both on vertices, to be resampled"
+        )
     if spheres is None:
         text = f"{{a}} is on {names[0]}, {{b}} on {names[1]}: {{spheres}} must name a folder with registered spheres"
         raise ArgumentError("spheres", None, f"{text} (HCPpipelines or TemplateFlow)")
@@ -188,7 +215,9 @@ def _on_sites_of(a: Any, b: Any, spheres: str | os.PathLike[str] | None) -> tupl
     for half, side in enumerate(hemispheres(sides[0])):
         old, new = find_meshes(Path(spheres), side, (source, target), areas=False)
         own = b.sites_.hemisphere == half
-        resampler = Resampler(old.sphere, new.sphere, "barycentric", roi=mask[own].astype(np.float64))
+        resampler = Resampler(
+            old.sphere, new.sphere, "barycentric", roi=mask[own].astype(np.float64)
+        )
         halves.append(resampler(maps[:, own]))
         covered.append(resampler.coverage > 0.5)
     return np.hstack(halves), np.concatenate(covered), f"{names[1]} resampled to {names[0]}"

@@ -1,10 +1,11 @@
 """Overlap of components with the regions of an atlas, tested against rotations on the sphere.
 
-The enrichment of a map in a region is its mean there, divided by its mean on the whole cortex. Smooth maps are high or
-low over large areas, so the null is the same map rotated (nearest-vertex reassignment; the right hemisphere rotates as
-the mirror image of the left). Sites on the medial wall, and sites that take their value from it, count as missing in
-that rotation. Sites are weighted; a parcel belongs to a region by the vertices that they share, and the mean directions
-of parcels are rotated.
+The enrichment of a map in a region is its mean there, divided by its mean on the whole cortex.
+Smooth maps are high or low over large areas, so the null is the same map rotated (nearest-vertex
+reassignment; the right hemisphere rotates as the mirror image of the left). Sites on the medial
+wall, and sites that take their value from it, count as missing in that rotation. Sites are
+weighted; a parcel belongs to a region by the vertices that they share, and the mean directions of
+parcels are rotated.
 """
 
 from __future__ import annotations
@@ -70,9 +71,11 @@ class Enrichment:
     area : array
         Share of the cortex in the region.
     enrichment, null : arrays
-        Mean of the map in the region, divided by its mean on the cortex; and the mean of this over rotations.
+        Mean of the map in the region, divided by its mean on the cortex; and the mean of this over
+        rotations.
     p : array
-        Share of rotations, including the data, that are as enriched or more; NaN for regions without sites.
+        Share of rotations, including the data, that are as enriched or more; NaN for regions
+        without sites.
     """
 
     share: np.ndarray
@@ -89,8 +92,9 @@ class Overlap:
     Attributes
     ----------
     table : dict
-        Columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after Benjamini and
-        Hochberg, over the table) and n_spins, sorted by component and decreasing share. If each measure has
+        Columns component (from 1), region, share, area, enrichment, null_enrichment, p, q (p after
+        Benjamini and Hochberg, over the table) and n_spins, sorted by component and decreasing
+        share. If each measure has
         its own maps, all count equally, and share_NAME has the share of each.
     names : tuple of str
         One per component, proposed from its largest overlaps.
@@ -117,7 +121,8 @@ def overlap(
     random_state: int = 0,
     report: Callable[[float], None] | None = None,
 ) -> Overlap:
-    """Compute how the components of a model overlap with the regions of an atlas, with p-values from rotations.
+    """Compute how the components of a model overlap with the regions of an atlas, with p-values
+    from rotations.
 
     Parameters
     ----------
@@ -153,7 +158,11 @@ def overlap(
     # dictionary learning has negative values: its mass is the size of the map
     maps, cortex = np.abs(model.components_), _cortex(model)
     if m == 1:
-        return _table(enrichment(maps, sites, cortex, regions, n_spins, random_state, report), regions, n_spins)
+        return _table(
+            enrichment(maps, sites, cortex, regions, n_spins, random_state, report),
+            regions,
+            n_spins,
+        )
     # of measures with maps of their own the mean, each with a mass of 1: their units differ
     each = np.stack(np.split(np.where(cortex, maps, 0.0), m, axis=1))
     mass = each.sum(axis=2, keepdims=True)
@@ -164,8 +173,9 @@ def overlap(
 
 
 def _cortex(model: Any) -> np.ndarray:
-    """(n_sites,) True on the cortex: the mask, or without one where the mean map is not 0, as it is on FreeSurfer's
-    medial wall."""
+    """(n_sites,) True on the cortex: the mask, or without one where the mean map is not 0, as it is
+    on FreeSurfer's medial wall.
+    """
     mask, mean = getattr(model, "mask_", None), getattr(model, "mean_", None)
     if mask is not None:
         return np.asarray(mask, dtype=bool)
@@ -181,7 +191,9 @@ def enrichment(
     random_state: int = 0,
     report: Callable[[float], None] | None = None,
 ) -> Enrichment:
-    """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on the cortex."""
+    """Enrichment of maps (n_maps × n_sites, ≥ 0) in regions, with its spin null; `mask` is True on
+    the cortex.
+    """
     _check_enrichment(maps, sites, mask, atlas, n_spins)
     values = np.ascontiguousarray(np.where(mask, maps, 0.0).T)
     one, members = np.arange(sites.n), _members(sites, atlas)
@@ -190,8 +202,14 @@ def enrichment(
     share = np.divide(sums.T, total[:, None], out=np.zeros_like(sums.T), where=total[:, None] > 0)
     spinner = SiteSpinner(sites)
     seeds = np.random.SeedSequence(random_state).spawn(n_spins)
-    turn = lambda seed: _density(values, mask, members, spinner.draw(np.random.default_rng(seed)))[0]
-    as_large, known, null = np.zeros_like(observed), np.zeros_like(observed), np.zeros_like(observed)
+    turn = lambda seed: _density(values, mask, members, spinner.draw(np.random.default_rng(seed)))[
+        0
+    ]
+    as_large, known, null = (
+        np.zeros_like(observed),
+        np.zeros_like(observed),
+        np.zeros_like(observed),
+    )
     for done, spun in enumerate(in_order(turn, seeds), 1):
         there = np.isfinite(spun)
         known += there
@@ -203,7 +221,9 @@ def enrichment(
             report(done / n_spins)
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(np.isfinite(observed), (1 + as_large) / (1 + known), np.nan)
-        return Enrichment(share, counts / sites.weigh(mask).sum(), observed.T, (null / known).T, p.T)
+        return Enrichment(
+            share, counts / sites.weigh(mask).sum(), observed.T, (null / known).T, p.T
+        )
 
 
 def _members(sites: Sites, atlas: Atlas) -> tuple[sp.coo_array, np.ndarray]:
@@ -213,17 +233,27 @@ def _members(sites: Sites, atlas: Atlas) -> tuple[sp.coo_array, np.ndarray]:
     each, parcels = w, sites.regions
     if parcels is not None:
         assert parcels.labels is not None
-        site, each = parcels.labels, (w / parcels.sizes)[parcels.labels]  # a parcel's weight, on all its vertices alike
+        site, each = (
+            parcels.labels,
+            (w / parcels.sizes)[parcels.labels],
+        )  # a parcel's weight, on all its vertices alike
     inside = np.flatnonzero((atlas.labels >= 0) & (site >= 0))
-    found = sp.coo_array((each[inside], (atlas.labels[inside], site[inside])), shape=(len(atlas.names), sites.n))
+    found = sp.coo_array(
+        (each[inside], (atlas.labels[inside], site[inside])), shape=(len(atlas.names), sites.n)
+    )
     found.sum_duplicates()
     return found, w
 
 
 def _density(
-    values: np.ndarray, mask: np.ndarray, members: tuple[sp.coo_array, np.ndarray], taken: np.ndarray
+    values: np.ndarray,
+    mask: np.ndarray,
+    members: tuple[sp.coo_array, np.ndarray],
+    taken: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Enrichment (regions × maps), sums and weights per region, where site i takes the value of site taken[i]."""
+    """Enrichment (regions × maps), sums and weights per region, where site i takes the value of
+    site taken[i].
+    """
     there, (of, w) = mask & mask[taken], members
     inside = np.flatnonzero(there[of.col])
     weights, region = of.data[inside], of.row[inside]
@@ -235,17 +265,25 @@ def _density(
         return (sums / counts[:, None]) / overall, sums, counts
 
 
-def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas, n_spins: int) -> None:
+def _check_enrichment(
+    maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas, n_spins: int
+) -> None:
     if maps.ndim != 2 or maps.shape[1] != sites.n:
-        raise ArgumentError("maps", Phrase(f"shape {maps.shape}"), f"of shape (n_maps, {sites.n}), as {sites!r} is")
+        raise ArgumentError(
+            "maps", Phrase(f"shape {maps.shape}"), f"of shape (n_maps, {sites.n}), as {sites!r} is"
+        )
     if (maps[:, mask] < 0).any():
-        raise ArgumentError("maps", None, "≥ 0: the mass of a map with negative values has no share")
+        raise ArgumentError(
+            "maps", None, "≥ 0: the mass of a map with negative values has no share"
+        )
     if sites.regions is not None:
         _check_placed(sites)
     n_labels = sites.n if sites.regions is None else len(np.asarray(sites.regions.labels))
     for name, array, n in (("mask", mask, sites.n), ("atlas.labels", atlas.labels, n_labels)):
         if array.shape != (n,):
-            raise ArgumentError(name, Phrase(f"shape {array.shape}"), f"of shape ({n},), as {sites!r} is")
+            raise ArgumentError(
+                name, Phrase(f"shape {array.shape}"), f"of shape ({n},), as {sites!r} is"
+            )
     check_spins(n_spins)
 
 
@@ -260,10 +298,16 @@ def check_spins(n_spins: Any) -> None:
     check_parameters(n_spins=n_spins)
 
 
-def _table(found: Enrichment, atlas: Atlas, n_spins: int, measures: Mapping[str, np.ndarray] | None = None) -> Overlap:
+def _table(
+    found: Enrichment, atlas: Atlas, n_spins: int, measures: Mapping[str, np.ndarray] | None = None
+) -> Overlap:
     n_maps = len(found.share)
     present = np.flatnonzero(found.area > 0)
-    rows = [(j, k) for j in range(n_maps) for k in present[np.argsort(-found.share[j, present], kind="stable")]]
+    rows = [
+        (j, k)
+        for j in range(n_maps)
+        for k in present[np.argsort(-found.share[j, present], kind="stable")]
+    ]
     j, k = np.array(rows, dtype=np.int64).reshape(-1, 2).T
     p = found.p[j, k]
     q = false_discovery(p)
@@ -279,14 +323,19 @@ def _table(found: Enrichment, atlas: Atlas, n_spins: int, measures: Mapping[str,
         "n_spins": np.full(len(p), n_spins),
     }
     there = np.flatnonzero(atlas.labels >= 0)
-    gather = sp.csr_array((np.ones(len(there)), (atlas.labels[there], there)), (len(atlas.names), len(atlas.labels)))
-    table |= {f"{OF_MEASURE}{name}": (gather @ maps.T)[k, j] for name, maps in (measures or {}).items()}
+    gather = sp.csr_array(
+        (np.ones(len(there)), (atlas.labels[there], there)), (len(atlas.names), len(atlas.labels))
+    )
+    table |= {
+        f"{OF_MEASURE}{name}": (gather @ maps.T)[k, j] for name, maps in (measures or {}).items()
+    }
     return Overlap(table, tuple(proposed_name(table, component + 1) for component in range(n_maps)))
 
 
 def proposed_name(table: Mapping[str, Any], component: int) -> str:
-    """A name from the regions with the largest shares among those enriched (q ≤ 0.05) that hold at least a quarter of
-    the largest share; else from the largest of all, with a "?"."""
+    """A name from the regions with the largest shares among those enriched (q ≤ 0.05) that hold at
+    least a quarter of the largest share; else from the largest of all, with a "?".
+    """
     mine = np.flatnonzero(table["component"] == component)
     share = table["share"][mine]
     enriched = mine[(table["q"][mine] <= ENRICHED) & (share >= share.max(initial=0) / 4)]
@@ -304,8 +353,13 @@ def proposed_name(table: Mapping[str, Any], component: int) -> str:
 
 
 def rows_to_show(table: Mapping[str, Any], component: int, most: int = 5) -> list[int]:
-    """Rows of a component's largest shares, and of the regions that its name comes from; falling shares."""
-    rows = sorted((row for row, j in enumerate(table["component"]) if j == component), key=lambda r: -table["share"][r])
+    """Rows of a component's largest shares, and of the regions that its name comes from; falling
+    shares.
+    """
+    rows = sorted(
+        (row for row, j in enumerate(table["component"]) if j == component),
+        key=lambda r: -table["share"][r],
+    )
     named = {region for _, regions in _named(table["proposed_name"][rows[0]]) for region in regions}
     return [row for at, row in enumerate(rows) if at < most or table["region"][row] in named]
 
@@ -314,8 +368,12 @@ def name_with_shares(table: Mapping[str, Any], component: int, name: str) -> str
     """A proposed name with the share of the component that lies there: "bilateral insula (12.3 %)"."""
     mine = [row for row, j in enumerate(table["component"]) if j == component]
     share = {str(table["region"][row]): table["share"][row] for row in mine}
-    found = [(part, sum(share.get(region, 0.0) for region in regions)) for part, regions in _named(name)]
-    return ", ".join(f"{part}{'?' * name.endswith('?')} ({100 * held:.1f} %)" for part, held in found)
+    found = [
+        (part, sum(share.get(region, 0.0) for region in regions)) for part, regions in _named(name)
+    ]
+    return ", ".join(
+        f"{part}{'?' * name.endswith('?')} ({100 * held:.1f} %)" for part, held in found
+    )
 
 
 def _named(name: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -343,8 +401,14 @@ _COLUMNS = {
 
 
 def write_overlap(found: Overlap, path: str | Path, overwrite: bool = False) -> Path:
-    """The table as TSV with its JSON file, with the proposed name of each component in a last column."""
-    each = {name: f"The same share of the maps of {name[len(OF_MEASURE) :]}" for name in found.table if is_of(name)}
+    """The table as TSV with its JSON file, with the proposed name of each component in a last
+    column.
+    """
+    each = {
+        name: f"The same share of the maps of {name[len(OF_MEASURE) :]}"
+        for name in found.table
+        if is_of(name)
+    }
     return write_table(path, with_names(found), {**_COLUMNS, **each}, overwrite=overwrite)
 
 
@@ -360,15 +424,21 @@ def with_names(found: Overlap) -> dict[str, np.ndarray]:
 
 
 def certain_names(table: Mapping[str, Any] | None, n_components: int) -> list[str]:
-    """The name of each component with the share of it that lies there, "" where no region is enriched (q ≤ 0.05).
+    """The name of each component with the share of it that lies there, "" where no region is
+    enriched (q ≤ 0.05).
 
     Parameters
     ----------
     table : as `with_names` gives it; None names nothing.
     """
-    proposed = {} if table is None else dict(zip(table["component"], table["proposed_name"], strict=True))
+    proposed = (
+        {} if table is None else dict(zip(table["component"], table["proposed_name"], strict=True))
+    )
     names = [str(proposed.get(j, "?")) for j in range(1, n_components + 1)]
-    return ["" if name.endswith("?") else name_with_shares(table or {}, j, name) for j, name in enumerate(names, 1)]
+    return [
+        "" if name.endswith("?") else name_with_shares(table or {}, j, name)
+        for j, name in enumerate(names, 1)
+    ]
 
 
 # ---------------------------------------------------------------------- reading
@@ -377,8 +447,8 @@ def certain_names(table: Mapping[str, Any] | None, n_components: int) -> list[st
 def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None) -> Atlas:
     """The regions of sites, from the files of an atlas as `read_regions` reads them.
 
-    Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall, and what is called
-    unknown, is not a region.
+    Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall,
+    and what is called unknown, is not a region.
     """
     _check_placed(sites)
     sites = sites.surface
@@ -401,23 +471,30 @@ def read_atlas(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str
     return Atlas(np.concatenate(labels), tuple(names))
 
 
-def read_regions(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None) -> dict[str, Labels]:
+def read_regions(
+    paths: str | Path | Sequence[str | Path], sites: Sites, hemi: str | None
+) -> dict[str, Labels]:
     """Hemisphere, left first → the key of each vertex of the mesh, and the name of each key.
 
     Parameters
     ----------
-    paths : one .annot or .label.gii file per hemisphere, or one .dlabel.nii file. Annotations of fsaverage (163842
-        vertices) also serve fsaverage5 and fsaverage6, which are its first vertices.
+    paths : one .annot or .label.gii file per hemisphere, or one .dlabel.nii file. Annotations of
+        fsaverage (163842 vertices) also serve fsaverage5 and fsaverage6, which are its first
+        vertices.
     sites : all vertices or faces of a mesh.
     hemi : "left", "right", "both", or None for one hemisphere of which it is not known.
 
     Notes
     -----
-    The hemisphere of a file is known from its name, or else from its content, or else from its place in the list; from
-    its place alone where the hemisphere of the sites is not known.
+    The hemisphere of a file is known from its name, or else from its content, or else from its
+    place in the list; from its place alone where the hemisphere of the sites is not known.
     """
     if sites.n != sites.n_mesh or sites.on == "points":
-        raise ArgumentError("atlas", None, f"An atlas needs all vertices or faces of a mesh; the maps are on {sites!r}")
+        raise ArgumentError(
+            "atlas",
+            None,
+            f"An atlas needs all vertices or faces of a mesh; the maps are on {sites!r}",
+        )
     sides = SIDES if len(sites.frames) == 2 else (hemi or "left",)
     known, found = hemi is not None or len(sides) == 2, {}
     for number, file in enumerate(_files(paths)):
@@ -430,7 +507,9 @@ def read_regions(paths: str | Path | Sequence[str | Path], sites: Sites, hemi: s
                 if file.name.endswith(".dlabel.nii") and written:
                     side = written
                 if side is None:
-                    raise Unreadable(f"is file {number + 1} of an atlas for {len(sides)} hemisphere(s); give one each")
+                    raise Unreadable(
+                        f"is file {number + 1} of an atlas for {len(sides)} hemisphere(s); give one each"
+                    )
                 if side in found:
                     raise Unreadable(f"is of the {side} hemisphere, as another of the files is")
                 found[side] = _on_mesh(labels, sites, side) if side in sides else labels
@@ -455,7 +534,11 @@ def _listed(paths: str | Path | Sequence[str | Path]) -> str:
 def _on_mesh(labels: Labels, sites: Sites, side: str) -> Labels:
     """Labels of as many vertices as one hemisphere of the mesh has."""
     keys, table = labels
-    n = sites.n // len(sites.frames) if sites.on == "vertices" else int(np.asarray(sites.triangles).max()) + 1
+    n = (
+        sites.n // len(sites.frames)
+        if sites.on == "vertices"
+        else int(np.asarray(sites.triangles).max()) + 1
+    )
     if len(keys) == _N_FSAVERAGE and sites.name in ("fsaverage5", "fsaverage6"):
         keys = keys[:n]
     if len(keys) != n:

@@ -1,9 +1,10 @@
-"""Standard errors and stability of the components of a model, by bootstrap resampling of the subjects.
+"""Standard errors and stability of the components of a model, by bootstrap resampling of the
+subjects.
 
-Each resample draws as many subjects as there are, with replacement, and fits them on the faces of the model from new
-random starts. Rows that belong together, such as scans of a person, are drawn together. Components are matched to those
-of the model. Starts from the solution of the model would be faster, but would stay near it and give standard errors
-that are too small.
+Each resample draws as many subjects as there are, with replacement, and fits them on the faces of
+the model from new random starts. Rows that belong together, such as scans of a person, are drawn
+together. Components are matched to those of the model. Starts from the solution of the model would
+be faster, but would stay near it and give standard errors that are too small.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from icofactor.streaming.source import Adjusted
 CHUNK = 10
 """Resamples of one task, whose sums are added up; whatever the machine, so that bits stay."""
 MOST_STARTS = 10
-"""A resample has as many starts as the model had, but no more than these: the worse half is dropped on the way."""
+"""A resample has as many starts as the model had, but no more than these: the worse half is dropped
+on the way.
+"""
 MOST_UPDATES = 1000
 _ERRORS = "componentsse.shape.gii"
 REGION_ERRORS = "components_se.tsv"
@@ -89,11 +92,23 @@ class Bootstrap:
         return np.asarray(self.similarity.mean(axis=0))
 
     def save(
-        self, folder: str | Path | Publication, model: Any, subjects: Sequence[str] | People, overwrite: bool = False
+        self,
+        folder: str | Path | Publication,
+        model: Any,
+        subjects: Sequence[str] | People,
+        overwrite: bool = False,
     ) -> list[Path]:
-        """Write stability.tsv, loadings_se.tsv and maps of standard errors (components_se.tsv for parcels)."""
-        rows = subjects if isinstance(subjects, People) else People(tuple(subjects), tuple(subjects))
-        place = folder if isinstance(folder, Publication) else bootstrap_place(Path(folder), model, overwrite)
+        """Write stability.tsv, loadings_se.tsv and maps of standard errors (components_se.tsv for
+        parcels).
+        """
+        rows = (
+            subjects if isinstance(subjects, People) else People(tuple(subjects), tuple(subjects))
+        )
+        place = (
+            folder
+            if isinstance(folder, Publication)
+            else bootstrap_place(Path(folder), model, overwrite)
+        )
         n = len(self.component_se)
         names = numbered("component", n)
         table = {
@@ -107,14 +122,26 @@ class Bootstrap:
         tables, maps = _files(model)
         with place.filled() as new:
             write_table(new / tables[0], table, _COLUMNS)
-            of_loading = {name: f"Standard error of the loading on {name} that comes from the maps" for name in names}
+            of_loading = {
+                name: f"Standard error of the loading on {name} that comes from the maps"
+                for name in names
+            }
             write_table(new / tables[1], loadings, of_loading)
             if len(tables) > 2:
                 errors = dict(zip(names, self.component_se, strict=True))
-                told = {"region": "Region of the atlas", **{name: f"Standard error of {name}" for name in names}}
+                told = {
+                    "region": "Region of the atlas",
+                    **{name: f"Standard error of {name}" for name in names},
+                }
                 regions, n = list(model.sites_.of_measure().regions.names), model.sites_.n_measures
-                whose = {} if n == 1 else {"measure": np.repeat(model.measures_.names, len(regions)).tolist()}
-                told |= {"measure": "Measure of the map; its standard errors are in the units of the fitted data"}
+                whose = (
+                    {}
+                    if n == 1
+                    else {"measure": np.repeat(model.measures_.names, len(regions)).tolist()}
+                )
+                told |= {
+                    "measure": "Measure of the map; its standard errors are in the units of the fitted data"
+                }
                 write_table(new / tables[2], {"region": regions * n, **whose, **errors}, told)
             halves = np.split(self.component_se / error_unit(model), max(1, len(maps)), axis=1)
             for (name, side), half in zip(maps.items(), halves, strict=False):
@@ -123,17 +150,23 @@ class Bootstrap:
 
 
 def relative_error(component_se: np.ndarray, model: Any) -> np.ndarray:
-    """(n_components,) size of each map's standard errors relative to that of the map, over sites by their weights."""
+    """(n_components,) size of each map's standard errors relative to that of the map, over sites by
+    their weights.
+    """
     w = model.sites_.weigh(np.ones(component_se.shape[1]))
     errors, size = (np.sqrt(one**2 @ w) for one in (component_se, model.components_))
     return np.asarray(errors / np.where(size > 0, size, 1.0))
 
 
 def bootstrap_place(folder: Path, model: Any, overwrite: bool = False, **more: Any) -> Publication:
-    """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other hemisphere leave."""
+    """The folder that `Bootstrap.save` writes to, checked; maps of an earlier one's other
+    hemisphere leave.
+    """
     tables, maps = _files(model)
     leaving = lambda listed: [name for name in listed if name.endswith((_ERRORS, REGION_ERRORS))]
-    return Publication(folder, overwrite, names=[*tables, *_beside(tables), *maps], leaving=leaving, **more)
+    return Publication(
+        folder, overwrite, names=[*tables, *_beside(tables), *maps], leaving=leaving, **more
+    )
 
 
 def _beside(tables: Sequence[str]) -> list[str]:
@@ -148,16 +181,26 @@ def _files(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def error_files(model: Any) -> dict[str, str]:
-    """Files of standard errors of the maps → hemisphere, in the order of the sites: of every measure that has maps."""
+    """Files of standard errors of the maps → hemisphere, in the order of the sites: of every
+    measure that has maps.
+    """
     measures, mesh = getattr(model, "measures_", None), mesh_name_of(model.sites_)
     about = (OWN,) if measures is None or measures.share == "maps" else measures.names
-    return {map_file(mesh, _ERRORS, side, desc): side for desc in about for side in hemispheres(model.hemi_ or "left")}
+    return {
+        map_file(mesh, _ERRORS, side, desc): side
+        for desc in about
+        for side in hemispheres(model.hemi_ or "left")
+    }
 
 
 def error_unit(model: Any) -> Any:
     """What the maps of each site's measure were multiplied by."""
     measures = getattr(model, "measures_", None)
-    return 1.0 if measures is None or measures.share == "maps" else measures.factor[model.sites_.measure]
+    return (
+        1.0
+        if measures is None or measures.share == "maps"
+        else measures.factor[model.sites_.measure]
+    )
 
 
 def check_resamples(n_resamples: Any) -> None:
@@ -185,14 +228,15 @@ def bootstrap(
     cohort : Cohort or array
         The data that it was fitted to.
     n_resamples : int, default=100
-        Number of resamples, at least 2. Each takes two passes over the maps, and more if covariates, scanners or
-        standard deviations are estimated again.
+        Number of resamples, at least 2. Each takes two passes over the maps, and more if
+        covariates, scanners or standard deviations are estimated again.
     random_state : int, default=0
         Seed.
     fit_on, order : str, optional
         As in the fit, if `cohort` also contains scans that were not fitted.
     groups : str or sequence, optional
-        Column of the participants, or one label per row: rows that are drawn together. Default: the scans of a person.
+        Column of the participants, or one label per row: rows that are drawn together. Default: the
+        scans of a person.
     verbose : bool, default=False
         Whether to show progress.
 
@@ -229,7 +273,10 @@ def bootstrap(
 
 def _joined(a: Arrays, b: Arrays) -> Arrays:
     """Two chunks as one: sums add up, similarities follow each other."""
-    return {name: np.concatenate([a[name], b[name]]) if name == "similarity" else a[name] + b[name] for name in a}
+    return {
+        name: np.concatenate([a[name], b[name]]) if name == "similarity" else a[name] + b[name]
+        for name in a
+    }
 
 
 def _spread(total: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
@@ -252,20 +299,30 @@ class _Resampling:
 
     @classmethod
     def of(
-        cls, model: Any, cohort: Any, seed: int, fit_on: str | None = None, groups: Any = None, order: str | None = None
+        cls,
+        model: Any,
+        cohort: Any,
+        seed: int,
+        fit_on: str | None = None,
+        groups: Any = None,
+        order: str | None = None,
     ) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
         n_rows = len(cohort.subjects) if hasattr(cohort, "subjects") else None
         fitted_all = fit_on is None and n_rows == len(model.loadings_)
         n_rows = None if n_rows is not None else int(read_input(cohort, model.sites_).X.shape[0])
-        scans = choose_scans(cohort, "all" if fitted_all else fit_on, groups, order, seed, n_rows=n_rows)
+        scans = choose_scans(
+            cohort, "all" if fitted_all else fit_on, groups, order, seed, n_rows=n_rows
+        )
         cohort = scans.of(cohort)
         data = as_the_fit(cohort, model.harmonization_, model.covariates_)
         hemi = model.hemi_ if model.hemi_ != "both" else None
         given = read_input(data, model.sites_, hemi)
         if given.X.shape[0] != len(model.loadings_):
-            expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
+            expected = (
+                f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
+            )
             raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
@@ -280,7 +337,11 @@ class _Resampling:
     @property
     def codes(self) -> np.ndarray | None:
         """(n_subjects,) measure of each row, where they are of several."""
-        return None if self.model.measures_ is None else self.model.measures_.codes(self.stats.n_subjects)
+        return (
+            None
+            if self.model.measures_ is None
+            else self.model.measures_.codes(self.stats.n_subjects)
+        )
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -297,7 +358,9 @@ class _Resampling:
         return {**total, "similarity": np.stack(similarity)}
 
     def resample(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Maps, loadings of all subjects and similarities of one resample, in the model's order and scale."""
+        """Maps, loadings of all subjects and similarities of one resample, in the model's order and
+        scale.
+        """
         model, solution = self.model, self.model.solution_
         scheme = method_named(solution.method).scheme
         draw, starts = np.random.SeedSequence(self.seed, spawn_key=(number,)).spawn(2)
@@ -323,7 +386,9 @@ class _Resampling:
         codes = self.codes
         if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
             mean = everyone[:, who].mean(axis=1, keepdims=True)
-            everyone = everyone - (mean if codes is None else means_of(everyone[:, who].T, codes[who])[codes].T)
+            everyone = everyone - (
+                mean if codes is None else means_of(everyone[:, who].T, codes[who])[codes].T
+            )
         scale = scale_of(basis.W, everyone, scheme, weights)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps, weights)
@@ -331,9 +396,11 @@ class _Resampling:
         return maps[order], (everyone.T / scale)[:, order], match.similarity
 
     def drawn(self, who: np.ndarray) -> tuple[Stream, Statistics]:
-        """Everyone's maps as the drawn subjects say they are fitted, and the statistics of the drawn ones.
+        """Everyone's maps as the drawn subjects say they are fitted, and the statistics of the
+        drawn ones.
 
-        What was taken out by regression, ComBat or z-scores is found in them anew, by further passes.
+        What was taken out by regression, ComBat or z-scores is found in them anew, by further
+        passes.
         """
         model = self.model
         if self.raw is self.X:
@@ -341,13 +408,21 @@ class _Resampling:
             L = np.ascontiguousarray(np.asarray(self.stats.L)[who])
             stats = replace(self.stats, L=L, root_L=self.stats.root_L[who])
             centred = model.center_ != "none"
-            return self.X, stats.deviations(self.stats.energy, self.stats.sq_norm) if centred else stats
-        X = self.raw if self.confounds is None else self.confounds.stream(self.raw, who, model.design_.sites.measure)
+            return self.X, stats.deviations(
+                self.stats.energy, self.stats.sq_norm
+            ) if centred else stats
+        X = (
+            self.raw
+            if self.confounds is None
+            else self.confounds.stream(self.raw, who, model.design_.sites.measure)
+        )
         if model.center_ != "none" or model.measures_ is not None:
             seen = inspected(X, who, self.codes)
             centering = Centering.of(model.center_, seen, model.measures_, model.design_.sites)
             if centering.adjustment is not None:
-                X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=self.codes)), X.runner)
+                X = Stream(
+                    Adjusted(X.source, replace(centering.adjustment, codes=self.codes)), X.runner
+                )
         return X, Statistics.from_data(X.subset(who), model.design_)
 
     def _lifted(self, drawn: Stream, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -359,14 +434,22 @@ class _Resampling:
         design = model.design_
         mean = model._centered(len(model.loadings_), used=True).mean_left_in
         polish = model.polish if scheme.projective else 0
-        return full_basis(drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish).W
+        return full_basis(
+            drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish
+        ).W
 
 
 def _check_same_subjects(model: Any, cohort: Any) -> None:
-    """Refuse a cohort of other subjects, or the same ones in another order: their loadings tell them apart."""
+    """Refuse a cohort of other subjects, or the same ones in another order: their loadings tell
+    them apart.
+    """
     found, theirs = model.transform(cohort), model.loadings_
     other = np.flatnonzero(np.abs(found - theirs).max(axis=1) > 1e-3 * np.abs(theirs).max())
     if len(other):
         names = list(getattr(cohort, "subjects", range(len(found))))
-        different = Phrase(f"{len(other)} of {len(found)} subjects different, the first of them {names[other[0]]}")
-        raise ArgumentError("cohort", different, "the cohort that the model was fitted to, in the same order")
+        different = Phrase(
+            f"{len(other)} of {len(found)} subjects different, the first of them {names[other[0]]}"
+        )
+        raise ArgumentError(
+            "cohort", different, "the cohort that the model was fitted to, in the same order"
+        )

@@ -28,9 +28,14 @@ _SURE = 0.05
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "fitted", metavar="FITTED", type=Path, help="folder of a fit, or a table of loadings from `icofactor transform`"
+        "fitted",
+        metavar="FITTED",
+        type=Path,
+        help="folder of a fit, or a table of loadings from `icofactor transform`",
     )
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="folder for the results (default: FITTED)")
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, help="folder for the results (default: FITTED)"
+    )
     parser.add_argument(
         "--formula",
         metavar="TEXT",
@@ -50,15 +55,27 @@ def add(parser: argparse.ArgumentParser) -> None:
         help='difference to test, e.g. "group: patient - control" or "age: 70 - 20"; you may repeat it',
     )
     parser.add_argument(
-        "--participants", metavar="TSV", type=Path, help="table with a column participant_id (default: the fit's own)"
+        "--participants",
+        metavar="TSV",
+        type=Path,
+        help="table with a column participant_id (default: the fit's own)",
     )
     parser.add_argument(
-        "--groups", metavar="COLUMN", help="column of groups of related rows, e.g. family (default: the person)"
+        "--groups",
+        metavar="COLUMN",
+        help="column of groups of related rows, e.g. family (default: the person)",
     )
     parser.add_argument(
-        "--pls", metavar="TSV", type=Path, help="table of behaviour with one numeric column per measure"
+        "--pls",
+        metavar="TSV",
+        type=Path,
+        help="table of behaviour with one numeric column per measure",
     )
-    parser.add_argument("--reference", metavar="COLUMN=VALUE", help="reference group for W-scores, e.g. group=control")
+    parser.add_argument(
+        "--reference",
+        metavar="COLUMN=VALUE",
+        help="reference group for W-scores, e.g. group=control",
+    )
     parser.add_argument(
         "--missing-covariates",
         choices=["raise", "skip"],
@@ -66,15 +83,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="if a value is missing: stop with an error (raise, the default) or leave the person out (skip)",
     )
     parser.add_argument(
-        "--permutations", type=int, default=5000, metavar="N", help="number of permutations (default: 5000; 0 for none)"
+        "--permutations",
+        type=int,
+        default=5000,
+        metavar="N",
+        help="number of permutations (default: 5000; 0 for none)",
     )
     parser.add_argument(
-        "--bootstrap", type=int, default=2000, metavar="N", help="number of resamples for --pls (default: 2000)"
+        "--bootstrap",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="number of resamples for --pls (default: 2000)",
     )
     parser.add_argument(
-        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+        "--random-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the same seed gives the same result (default: 0)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -108,14 +139,23 @@ def _summary(found: Any) -> list[str]:
     lines = []
     if found.associations is not None:
         p = found.associations.p_shown
-        sure = [line for line, value in zip(found.associations.lines, p, strict=True) if value < _SURE]
-        lines += [*sure, f"{len(sure)} of {len(p)} tests have p < {_SURE} after correction over components."]
+        sure = [
+            line for line, value in zip(found.associations.lines, p, strict=True) if value < _SURE
+        ]
+        lines += [
+            *sure,
+            f"{len(sure)} of {len(p)} tests have p < {_SURE} after correction over components.",
+        ]
         lines += [f"- {note}" for note in found.associations.notes]
     if found.pls is not None:
         for i, (share, p) in enumerate(zip(found.pls.explained, found.pls.p, strict=True), 1):
-            lines.append(f"Latent variable {i}: {100 * share:.0f} % of the cross-correlation, p = {p:.2g}")
+            lines.append(
+                f"Latent variable {i}: {100 * share:.0f} % of the cross-correlation, p = {p:.2g}"
+            )
         lines += [f"- {note}" for note in found.pls.notes]
     if found.normative is not None:
-        lines.append(f"W-scores against {int(found.normative.reference.sum())} rows of the reference")
+        lines.append(
+            f"W-scores against {int(found.normative.reference.sum())} rows of the reference"
+        )
         lines += [f"- {note}" for note in found.normative.notes]
     return lines

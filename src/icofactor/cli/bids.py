@@ -29,9 +29,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=Help,
         allow_abbrev=False,
     )
-    made.add_argument("bids_dir", metavar="BIDS_DERIVATIVES", type=Path, help="folder with sub-* folders of maps")
-    made.add_argument("output_dir", metavar="OUT", type=Path, help="folder for the results; created if missing")
-    made.add_argument("analysis_level", choices=["group"], help="a fit always uses all participants together")
+    made.add_argument(
+        "bids_dir", metavar="BIDS_DERIVATIVES", type=Path, help="folder with sub-* folders of maps"
+    )
+    made.add_argument(
+        "output_dir", metavar="OUT", type=Path, help="folder for the results; created if missing"
+    )
+    made.add_argument(
+        "analysis_level", choices=["group"], help="a fit always uses all participants together"
+    )
     made.add_argument(
         "--participant-label",
         "--participant_label",
@@ -40,16 +46,28 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help='participants to analyse, with or without "sub-" (default: all)',
     )
-    made.add_argument("--session-label", "--session_label", metavar="LABEL", help="session to read, e.g. 1")
-    made.add_argument("--task-label", "--task_label", metavar="LABEL", help="task to read, e.g. rest")
+    made.add_argument(
+        "--session-label", "--session_label", metavar="LABEL", help="session to read, e.g. 1"
+    )
+    made.add_argument(
+        "--task-label", "--task_label", metavar="LABEL", help="task to read, e.g. rest"
+    )
     made.add_argument(
         "--entities",
         metavar="NAME=VALUE,...",
         help="other BIDS entities to read, e.g. run=1,desc=denoised",
     )
-    made.add_argument("--measure", metavar="NAME", help="measure to read: a stat- entity or a suffix, e.g. reho")
+    made.add_argument(
+        "--measure", metavar="NAME", help="measure to read: a stat- entity or a suffix, e.g. reho"
+    )
     made.add_argument("--target", metavar="NAME", help="mesh of the maps, e.g. fsaverage5, 32k")
-    made.add_argument("--n-components", metavar="N", type=int, default=10, help="number of basis maps (default: 10)")
+    made.add_argument(
+        "--n-components",
+        metavar="N",
+        type=int,
+        default=10,
+        help="number of basis maps (default: 10)",
+    )
     made.add_argument(
         "--skip-bids-validator",
         "--skip_bids_validator",
@@ -67,7 +85,10 @@ def as_fit(argv: Sequence[str] | None = None) -> list[str]:
     root: Path = options.bids_dir
     if not root.is_dir():
         made.error(f"{root} is not a folder")
-    subjects = [root / f"sub-{label.removeprefix('sub-')}" for label in dict.fromkeys(options.participant_label)]
+    subjects = [
+        root / f"sub-{label.removeprefix('sub-')}"
+        for label in dict.fromkeys(options.participant_label)
+    ]
     lost = [folder.name for folder in subjects if not folder.is_dir()]
     if lost:
         made.error(f"--participant-label: {root} has no {', '.join(lost)}")
@@ -76,12 +97,20 @@ def as_fit(argv: Sequence[str] | None = None) -> list[str]:
     for name in ("measure", "target"):
         words += [] if getattr(options, name) is None else [f"--{name}", getattr(options, name)]
     chosen = {"ses": options.session_label, "task": options.task_label}
-    entities = [f"{key}={value.removeprefix(f'{key}-')}" for key, value in chosen.items() if value is not None]
+    entities = [
+        f"{key}={value.removeprefix(f'{key}-')}"
+        for key, value in chosen.items()
+        if value is not None
+    ]
     entities += [] if options.entities is None else [options.entities]
     words += ["--entities", ",".join(entities)] if entities else []
     table = root / "participants.tsv"
     # of some participants the table would be incomplete on purpose, which `fit` takes for an error
-    if not subjects and table.is_file() and not any(word.startswith("--participants") for word in rest):
+    if (
+        not subjects
+        and table.is_file()
+        and not any(word.startswith("--participants") for word in rest)
+    ):
         words += ["--participants", str(table)]
     return [*words, *rest]
 

@@ -17,16 +17,31 @@ icofactor compare out_fsaverage5 out_fs_lr --spheres HCPpipelines -o comparison"
 
 def add(parser: argparse.ArgumentParser) -> None:
     for name in ("a", "b"):
-        parser.add_argument(name, metavar=name.upper(), type=Path, help="folder of a fit, or its model.zip")
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
+        parser.add_argument(
+            name, metavar=name.upper(), type=Path, help="folder of a fit, or its model.zip"
+        )
     parser.add_argument(
-        "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results"
     )
-    parser.add_argument("--spins", type=int, default=1000, metavar="N", help="number of rotations (default: 1000)")
     parser.add_argument(
-        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+        "--spheres",
+        type=Path,
+        metavar="DIR",
+        help="folder with registered spheres: HCPpipelines or TemplateFlow",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--spins", type=int, default=1000, metavar="N", help="number of rotations (default: 1000)"
+    )
+    parser.add_argument(
+        "--random-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the same seed gives the same result (default: 0)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

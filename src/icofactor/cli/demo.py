@@ -24,9 +24,19 @@ _MESH = "fsaverage5"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder for the results; created if missing")
-    parser.add_argument("--n-subjects", type=int, default=100, metavar="N", help="number of subjects (default: 100)")
-    parser.add_argument("--n-components", type=int, default=10, metavar="N", help="number of components (default: 10)")
+    parser.add_argument(
+        "out", metavar="OUT", type=Path, help="folder for the results; created if missing"
+    )
+    parser.add_argument(
+        "--n-subjects", type=int, default=100, metavar="N", help="number of subjects (default: 100)"
+    )
+    parser.add_argument(
+        "--n-components",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of components (default: 10)",
+    )
     parser.add_argument(
         "--method",
         metavar="NAME",
@@ -40,7 +50,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="fit several measures of the same people together, e.g. thickness,myelin",
     )
     parser.add_argument(
-        "--share", choices=["maps", "loadings"], default="maps", help="what the measures share (default: maps)"
+        "--share",
+        choices=["maps", "loadings"],
+        default="maps",
+        help="what the measures share (default: maps)",
     )
     parser.add_argument(
         "--modality",
@@ -55,12 +68,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="hemispheres to simulate (default: both)",
     )
     parser.add_argument(
-        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+        "--random-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the same seed gives the same result (default: 0)",
     )
     parser.add_argument(
-        "--no-figures", action="store_true", help="do not write figures/, the figures for print; saves seconds"
+        "--no-figures",
+        action="store_true",
+        help="do not write figures/, the figures for print; saves seconds",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -113,14 +134,20 @@ def run_demo(
     from icofactor.results.folder import FitFolder
 
     chosen: dict[str, Any] = {} if method is None else {"method": method}
-    model = CorticalFactorization(n_components, **chosen, random_state=random_state, verbose=verbose)
+    model = CorticalFactorization(
+        n_components, **chosen, random_state=random_state, verbose=verbose
+    )
     model.check_parameters()  # before anything is made
     if n_subjects == 1:
-        raise ArgumentError("n_subjects", 1, "a whole number ≥ 2: a fit needs at least two subjects")
+        raise ArgumentError(
+            "n_subjects", 1, "a whole number ≥ 2: a fit needs at least two subjects"
+        )
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
         made = {
-            name: simulate_cohort(n_subjects, n_components, name, hemisphere, random_state, mesh=_MESH, measure=number)
+            name: simulate_cohort(
+                n_subjects, n_components, name, hemisphere, random_state, mesh=_MESH, measure=number
+            )
             for number, name in enumerate(measures or (modality,))
         }
     cohort: Any = join_measures(made, share, "variance") if measures else made[modality]
@@ -140,7 +167,9 @@ def _summary(result: FitResult, made: Mapping[str, Any]) -> str:
             loadings = joined.split(loadings)[name]
         match = match_components(maps, cohort.truth.components)
         found, true = loadings[:, match.a], cohort.truth.loadings[:, match.b]
-        together = np.mean([np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])])
+        together = np.mean(
+            [np.corrcoef(found[:, j], true[:, j])[0, 1] for j in range(found.shape[1])]
+        )
         of = "" if joined is None else f" ({name})"
         said.append(f"correlation {match.mean:.2f} of maps, {together:.2f} of loadings{of}")
     return (

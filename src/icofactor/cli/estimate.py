@@ -17,7 +17,9 @@ _STORE_SUMS = 400 * MiB
 _SERIES = ("reho", "alff")
 
 
-def fit_memory(n_subjects: int, n_sites: int, n_components: int, n_columns: int, *, in_memory: bool) -> int:
+def fit_memory(
+    n_subjects: int, n_sites: int, n_components: int, n_columns: int, *, in_memory: bool
+) -> int:
     """Return the bytes that a fit needs.
 
     Parameters
@@ -34,7 +36,9 @@ def fit_memory(n_subjects: int, n_sites: int, n_components: int, n_columns: int,
 
 
 def pass_memory(n_subjects: int, n_sites: int, *, in_memory: bool) -> int:
-    """Return the bytes that one pass over X needs, as `transform` and `prepare` of any maps make it."""
+    """Return the bytes that one pass over X needs, as `transform` and `prepare` of any maps make
+    it.
+    """
     n_values = n_subjects * n_sites
     # files are read into X, of which there is a copy at times
     data = 12 * n_values if in_memory else min(_STORE_SUMS, 12 * n_values)
@@ -42,7 +46,9 @@ def pass_memory(n_subjects: int, n_sites: int, *, in_memory: bool) -> int:
 
 
 def memory_to_write(n_subjects: int, n_sites: int) -> int:
-    """Return the bytes that writing a store needs beyond reading another: subjects wait until they fill a chunk."""
+    """Return the bytes that writing a store needs beyond reading another: subjects wait until they
+    fill a chunk.
+    """
     from icofactor.cohort.store.create import CHUNK_SUBJECTS
 
     held = 6 * min(n_subjects, CHUNK_SUBJECTS) * n_sites

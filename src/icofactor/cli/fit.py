@@ -43,7 +43,17 @@ icofactor fit $SUBJECTS_DIR --measure thickness,area --target fsaverage5 --share
 icofactor fit 'maps/*.thickness.shape.gii' --participants participants.tsv -o out --dry-run"""
 _FINEST = 15  # of the levels that a plan counts with; beyond any mesh
 # of the model, when they are given; else its own defaults hold, or those of the paper
-_PARAMETERS = ("method", "center", "level", "n_starts", "polish", "engine", "penalty", "columns", "weights")
+_PARAMETERS = (
+    "method",
+    "center",
+    "level",
+    "n_starts",
+    "polish",
+    "engine",
+    "penalty",
+    "columns",
+    "weights",
+)
 _OF = {"none": "", "mean": " of deviations from the mean map", "zscore": " of z-scores"}
 _METHODS = (
     "parts: regions of the cortex where people deviate from the average together, with signed loadings. They hardly "
@@ -57,10 +67,17 @@ _METHODS = (
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
     parser.add_argument(
-        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results; created if missing"
+        "-o",
+        "--out",
+        metavar="OUT",
+        type=Path,
+        required=True,
+        help="folder for the results; created if missing",
     )
     group = parser.add_argument_group("the factorization")
-    group.add_argument("--n-components", type=int, metavar="N", help="number of basis maps (default: 10)")
+    group.add_argument(
+        "--n-components", type=int, metavar="N", help="number of basis maps (default: 10)"
+    )
     group.add_argument("--method", metavar="NAME", help=f"{_METHODS} (default: parts)")
     group.add_argument(
         "--center",
@@ -69,16 +86,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         "deviation (zscore), or do nothing (none). auto, the default: mean for parts, none for other methods",
     )
     group.add_argument(
-        "--level", type=int, metavar="N", help="start from 20·4^N faces per hemisphere (default: 2, 320 faces)"
+        "--level",
+        type=int,
+        metavar="N",
+        help="start from 20·4^N faces per hemisphere (default: 2, 320 faces)",
     )
     group.add_argument(
-        "--n-starts", "--starts", type=int, metavar="N", help="number of random starts (default: 50 for parts, else 10)"
+        "--n-starts",
+        "--starts",
+        type=int,
+        metavar="N",
+        help="number of random starts (default: 50 for parts, else 10)",
     )
     group.add_argument(
-        "--polish", type=int, metavar="N", help="additional updates of the maps at full resolution (default: 0)"
+        "--polish",
+        type=int,
+        metavar="N",
+        help="additional updates of the maps at full resolution (default: 0)",
     )
     group.add_argument(
-        "--penalty", type=penalty, metavar="X", help="weight of the penalty: a number, or paper (default: the method's)"
+        "--penalty",
+        type=penalty,
+        metavar="X",
+        help="weight of the penalty: a number, or paper (default: the method's)",
     )
     group.add_argument(
         "--columns",
@@ -87,7 +117,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "decreasing from its centre (smooth, exponential)",
     )
     add_weights(group)
-    group.add_argument("--engine", metavar="NAME", help="how to compute: auto, numpy, cpu or jax (default: auto)")
+    group.add_argument(
+        "--engine", metavar="NAME", help="how to compute: auto, numpy, cpu or jax (default: auto)"
+    )
     group.add_argument(
         "--paper",
         action="store_true",
@@ -96,13 +128,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_confounds(group)
     add_people(group)
     add_measures(group)
-    group.add_argument("--random-seed", type=int, metavar="N", help="the same seed gives the same result (default: 0)")
+    group.add_argument(
+        "--random-seed",
+        type=int,
+        metavar="N",
+        help="the same seed gives the same result (default: 0)",
+    )
     add_dry_run(parser)
     parser.add_argument(
-        "--no-figures", action="store_true", help="do not write figures/, the figures for print; saves seconds"
+        "--no-figures",
+        action="store_true",
+        help="do not write figures/, the figures for print; saves seconds",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace an earlier fit and everything icofactor wrote about it"
+        "--overwrite",
+        action="store_true",
+        help="replace an earlier fit and everything icofactor wrote about it",
     )
 
 
@@ -153,7 +194,11 @@ def _model(options: argparse.Namespace) -> Any:
     from icofactor.estimator.estimator import CorticalFactorization
 
     asked = {name: getattr(options, name) for name in _PARAMETERS}
-    asked |= {"n_components": options.n_components, "random_state": options.random_seed, "verbose": not options.quiet}
+    asked |= {
+        "n_components": options.n_components,
+        "random_state": options.random_seed,
+        "verbose": not options.quiet,
+    }
     given = {name: value for name, value in asked.items() if value is not None}
     make = CorticalFactorization.paper if options.paper else CorticalFactorization
     model = make(**given)
@@ -179,7 +224,9 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
     n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
     n_faces = plan.sites.n_roots * 4 ** min(model.level, _FINEST) if plan.sites is not None else 0
     n_columns = min(n_faces, plan.n_sites)
-    memory = fit_memory(n_fitted, plan.n_sites, model.n_components, n_columns, in_memory=not plan.stored)
+    memory = fit_memory(
+        n_fitted, plan.n_sites, model.n_components, n_columns, in_memory=not plan.stored
+    )
     lines = [
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),

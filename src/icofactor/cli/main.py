@@ -1,4 +1,6 @@
-"""The command line: options → calls. No mathematics here, and nothing heavy is imported until a command runs."""
+"""The command line: options → calls. No mathematics here, and nothing heavy is imported until a
+command runs.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +58,19 @@ EXAMPLES = "examples:"
 
 
 class Help(argparse.HelpFormatter):
-    """Help whose descriptions wrap to the terminal, paragraph by paragraph; examples keep their lines, names their
-    hyphens."""
+    """Help whose descriptions wrap to the terminal, paragraph by paragraph; examples keep their
+    lines, names their hyphens.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith(EXAMPLES):
             return text
         parts = (" ".join(part.split()) for part in text.split("\n\n"))
         return "\n\n".join(
-            fill(part, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False) for part in parts
+            fill(
+                part, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            )
+            for part in parts
         )
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -72,8 +78,8 @@ class Help(argparse.HelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None, program: str = "") -> int:
-    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one per bad file), or
-    130 after Ctrl-C.
+    """Run one command; the exit status is 0, or 2 after a clear line about what was wrong (and one
+    per bad file), or 130 after Ctrl-C.
 
     `program` is the name that messages begin with; by default "icofactor" and the command.
     """
@@ -91,7 +97,9 @@ def main(argv: Sequence[str] | None = None, program: str = "") -> int:
 
 
 class _Shown:
-    """The terminal: what names of files and cells of tables hold is shown there and does not act on it."""
+    """The terminal: what names of files and cells of tables hold is shown there and does not act on
+    it.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -125,8 +133,9 @@ def _run(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _check_places(options: argparse.Namespace) -> None:
-    """Refuse URLs in place of files and folders; pathlib would make folders of them here. And seeds that only Python
-    could write otherwise."""
+    """Refuse URLs in place of files and folders; pathlib would make folders of them here. And seeds
+    that only Python could write otherwise.
+    """
     seed = getattr(options, "random_seed", None)
     if seed is not None and seed < 0:
         raise ArgumentError("random_state", seed, "a whole number ≥ 0")
@@ -137,7 +146,9 @@ def _check_places(options: argparse.Namespace) -> None:
 
 
 def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:
-    """The command and its options; without any, the help. A wrong option is answered by its command's usage."""
+    """The command and its options; without any, the help. A wrong option is answered by its
+    command's usage.
+    """
     parser, commands = _parser()
     if not argv:
         parser.print_help()
@@ -158,7 +169,9 @@ def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:
 def _as_text(problem: Exception, options: argparse.Namespace) -> str:
     """The problem on one line, with options for arguments; one line for each of a cohort's files."""
     if isinstance(problem, CohortError):
-        first, *rest = [" ".join(line.split()) for line in problem.lines(options.naming) if line.strip()]
+        first, *rest = [
+            " ".join(line.split()) for line in problem.lines(options.naming) if line.strip()
+        ]
         return "\n".join([first, *(f"  {line}" for line in rest)])
     text = str(problem)
     if isinstance(problem, MemoryError):
@@ -177,7 +190,9 @@ def option_naming(parser: argparse.ArgumentParser) -> Naming:
     """How a parser's options write an argument and its value: (n_components, 4) → --n-components 4."""
     actions = {action.dest: action for action in parser._actions if action.option_strings}
     places = {
-        action.dest: str(action.metavar or action.dest) for action in parser._actions if not action.option_strings
+        action.dest: str(action.metavar or action.dest)
+        for action in parser._actions
+        if not action.option_strings
     }
 
     def naming(argument: str, value: str | None = None) -> str:
@@ -195,7 +210,9 @@ def option_naming(parser: argparse.ArgumentParser) -> Naming:
 
 
 def _as_word(value: str) -> str:
-    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b, 'a' or 'b' → a or b."""
+    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b, 'a'
+    or 'b' → a or b.
+    """
     if " or " in value:
         return " or ".join(map(_as_word, value.split(" or ")))
     try:
@@ -243,6 +260,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             one.register("type", kind, reader)
         command.add(one)
         one.add_argument("-q", "--quiet", action="store_true", help="do not print progress")
-        one.add_argument("-v", "--verbose", action="store_true", help="print the full traceback of an error")
+        one.add_argument(
+            "-v", "--verbose", action="store_true", help="print the full traceback of an error"
+        )
         one.set_defaults(naming=option_naming(one))
     return parser, dict(commands.choices)

@@ -1,4 +1,6 @@
-"""--share: several measures of the same people, of which every INPUT, or every name of --measure, is one."""
+"""--share: several measures of the same people, of which every INPUT, or every name of --measure,
+is one.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,13 @@ def add_measures(group: Any) -> None:
 def measure_weights(text: str) -> dict[str, float]:
     """thickness=1,myelin=2 → {"thickness": 1.0, "myelin": 2.0}."""
     try:
-        return {name.strip(): float(value) for name, value in (part.split("=") for part in words(text))}
+        return {
+            name.strip(): float(value) for name, value in (part.split("=") for part in words(text))
+        }
     except ValueError:
-        raise argparse.ArgumentTypeError(f"NAME=X,..., e.g. thickness=1,myelin=2; found {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"NAME=X,..., e.g. thickness=1,myelin=2; found {text!r}"
+        ) from None
 
 
 def named_input(text: str) -> tuple[str | None, str]:
@@ -57,37 +63,58 @@ def named_input(text: str) -> tuple[str | None, str]:
     if found is None or has_magic(found[1]) or Path(text).exists():
         return None, text
     if not re.fullmatch("[0-9A-Za-z]+", found[1]):
-        raise ArgumentError("inputs", None, f"NAME=INPUT: {literal(found[1])} must be letters and digits only")
+        raise ArgumentError(
+            "inputs", None, f"NAME=INPUT: {literal(found[1])} must be letters and digits only"
+        )
     return found[1], found[2]
 
 
 def are_measures(options: argparse.Namespace) -> bool:
-    """Whether inputs are measures of the same people; refuses several without a word on what they share."""
+    """Whether inputs are measures of the same people; refuses several without a word on what they
+    share.
+    """
     from icofactor.cohort.store.layout import is_zarr
 
     several = len(words(getattr(options, "measure", None) or "")) > 1
     if getattr(options, "share", None) is not None:
         return True
-    given = [name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None]
+    given = [
+        name for name in ("scale", "measure_weights") if getattr(options, name, None) is not None
+    ]
     if given:
-        raise ArgumentError(given[0], None, f"{{{given[0]}}} applies to several measures: give {{share}}")
+        raise ArgumentError(
+            given[0], None, f"{{{given[0]}}} applies to several measures: give {{share}}"
+        )
     if several and not hasattr(options, "share"):
         raise ArgumentError("measure", options.measure, "one measure")
-    if several or (len(options.inputs) > 1 and all(is_zarr(named_input(one)[1]) for one in options.inputs)):
+    if several or (
+        len(options.inputs) > 1 and all(is_zarr(named_input(one)[1]) for one in options.inputs)
+    ):
         text = "Several measures" if several else "Several stores are measures of the same people"
         maps = ": choose {share='maps'}, one set of maps with a loading per person, component and measure, or "
-        raise ArgumentError("share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component")
+        raise ArgumentError(
+            "share", None, f"{text}{maps}{{share='loadings'}}, one loading per person and component"
+        )
     for name, path in map(named_input, options.inputs):
-        if name is not None and is_url(path):  # as the name of a file it would be shown, with what may be secret
-            raise ArgumentError("inputs", None, f"INPUT names the measure {literal(name)}: give its URL alone")
+        if name is not None and is_url(
+            path
+        ):  # as the name of a file it would be shown, with what may be secret
+            raise ArgumentError(
+                "inputs", None, f"INPUT names the measure {literal(name)}: give its URL alone"
+            )
     return False
 
 
-def _inputs_by_measure(options: argparse.Namespace, fitted: Measures | None) -> list[tuple[str | None, dict[str, Any]]]:
+def _inputs_by_measure(
+    options: argparse.Namespace, fitted: Measures | None
+) -> list[tuple[str | None, dict[str, Any]]]:
     """Of each measure its name, where one is given, and the options that read it."""
     from icofactor.cohort.find.files import is_tree
 
-    named, asked = [named_input(one) for one in options.inputs], words(getattr(options, "measure", None) or "")
+    named, asked = (
+        [named_input(one) for one in options.inputs],
+        words(getattr(options, "measure", None) or ""),
+    )
     trees = [is_tree(Path(path)) for _, path in named]
     if fitted is not None and not asked and all(trees) and not any(name for name, _ in named):
         asked = fitted.names
@@ -102,7 +129,8 @@ def _inputs_by_measure(options: argparse.Namespace, fitted: Measures | None) -> 
         raise ArgumentError("measure", None, text + "{measure='thickness,area'}")
     own = lambda name, tree: asked[0] if asked else name if tree else None
     return [
-        (name, {"inputs": [path], "measure": own(name, tree)}) for (name, path), tree in zip(named, trees, strict=True)
+        (name, {"inputs": [path], "measure": own(name, tree)})
+        for (name, path), tree in zip(named, trees, strict=True)
     ]
 
 
@@ -119,12 +147,17 @@ class _Unread:
 
         found = copy(self)
         found.subjects = tuple(self.subjects[row] for row in rows)
-        found.participants = {name: np.asarray(values)[rows] for name, values in self.participants.items()}
+        found.participants = {
+            name: np.asarray(values)[rows] for name, values in self.participants.items()
+        }
         return found
 
 
 def plan_measures(
-    options: argparse.Namespace, needed: Sequence[str], fitted: Measures | None, given: dict[str, Any]
+    options: argparse.Namespace,
+    needed: Sequence[str],
+    fitted: Measures | None,
+    given: dict[str, Any],
 ) -> Plan:
     """The plan of several measures as one cohort, joined as options or a fit say."""
     from icofactor.cohort.measures import check_sites_alike, join_measures
@@ -132,23 +165,35 @@ def plan_measures(
     plans: dict[str, tuple[Plan, Any]] = {}
     known: dict[str, Any] = {}
     taken: list[dict[str, Any]] = []
-    if fitted is not None:  # what it says of one measure; masks lie side by side where loadings are shared
+    if (
+        fitted is not None
+    ):  # what it says of one measure; masks lie side by side where loadings are shared
         whole = given["mesh"].of_measure(), given.get("mask") if fitted.share == "maps" else None
         given = {**given, "mesh": whole[0], "mask": whole[1]}
     for name, own in _inputs_by_measure(options, fitted):
         shown = " ".join(own["inputs"])
         if own in taken:
-            raise ArgumentError("inputs", None, f"INPUT {literal(shown)} is given twice: one INPUT per measure")
+            raise ArgumentError(
+                "inputs", None, f"INPUT {literal(shown)} is given twice: one INPUT per measure"
+            )
         taken.append(own)
         alone = {**vars(options), **own, "share": None, "scale": None, "measure_weights": None}
         plan = plan_inputs(argparse.Namespace(**alone), needed, **given)
         plan.check()
         # stores are opened and tables small; files are read when all is known to go together
-        cohort = plan.read() if plan.stored or getattr(plan.sites, "regions", None) is not None else _Unread(plan)
+        cohort = (
+            plan.read()
+            if plan.stored or getattr(plan.sites, "regions", None) is not None
+            else _Unread(plan)
+        )
         if len(plan.subjects) < 2 and fitted is None:
             text = f"{literal(shown)} contains maps of one person. With {{share}}, every INPUT is one measure of all "
-            raise ArgumentError("inputs", None, text + "people: a store, a folder, or a pattern in quotes")
-        told = re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
+            raise ArgumentError(
+                "inputs", None, text + "people: a store, a folder, or a pattern in quotes"
+            )
+        told = (
+            re.sub("[^0-9A-Za-z]", "", str(cohort.modality)) if cohort.modality != "unknown" else ""
+        )
         if not (name or told) and has_magic(shown):
             text = f"The names of the files of {literal(shown)} do not say their measure: write NAME=INPUT"
             raise ArgumentError("inputs", None, text)
@@ -159,12 +204,20 @@ def plan_measures(
         plans[name], known[f"{name} ({shown})"] = (plan, cohort), cohort
     joint: dict[str, Any] = {}
     if fitted is None:
-        joint = {"share": options.share, "scale": options.scale or "none", "weights": options.measure_weights}
+        joint = {
+            "share": options.share,
+            "scale": options.scale or "none",
+            "weights": options.measure_weights,
+        }
     else:
         lacking = [name for name in fitted.names if name not in plans]
         if lacking or len(plans) != fitted.n:
             found = Phrase(" and ".join(plans))
-            raise ArgumentError("inputs", found, f"INPUT must be the measures of the fit, {' and '.join(fitted.names)}")
+            raise ArgumentError(
+                "inputs",
+                found,
+                f"INPUT must be the measures of the fit, {' and '.join(fitted.names)}",
+            )
         plans = {name: plans[name] for name in fitted.names}
         weights = dict(zip(fitted.names, map(float, fitted.weights), strict=True))
         joint = {"share": fitted.share, "scale": fitted.scale, "weights": weights}
@@ -173,13 +226,17 @@ def plan_measures(
         check_sites_alike(known)
         joined = join_measures({name: cohort for name, (_, cohort) in plans.items()}, **joint)
     except ArgumentError as problem:
-        argument = {"weights": "measure_weights", "measures": "inputs"}.get(problem.argument, problem.argument)
+        argument = {"weights": "measure_weights", "measures": "inputs"}.get(
+            problem.argument, problem.argument
+        )
         raise ArgumentError(argument, problem.found, problem.expected) from None
     first, each = next(iter(plans.values()))[0], [plan for plan, _ in plans.values()]
     first.journal.note(f"measures {', '.join(plans)}, which share {joint['share']}")
     if joined.left_out:
         first.journal.leave_out(list(joined.left_out), "without all measures")
-    read: Any = lambda: join_measures({name: plan.read() for name, (plan, _) in plans.items()}, **joint)
+    read: Any = lambda: join_measures(
+        {name: plan.read() for name, (plan, _) in plans.items()}, **joint
+    )
     return replace(
         first,
         subjects=joined.subjects,

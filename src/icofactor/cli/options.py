@@ -25,9 +25,15 @@ SEVERAL = "; or one of these for each of several measures of the same people (IN
 
 
 def add_inputs(
-    parser: argparse.ArgumentParser, *, sites: bool = True, optional: bool = False, several: str = SEVERAL
+    parser: argparse.ArgumentParser,
+    *,
+    sites: bool = True,
+    optional: bool = False,
+    several: str = SEVERAL,
 ) -> None:
-    """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit says them."""
+    """INPUT... and what says how to read it; `sites`: also mesh, hemisphere and mask, where no fit
+    says them.
+    """
     parser.add_argument(
         "inputs",
         metavar="INPUT",
@@ -45,7 +51,9 @@ def add_inputs(
         help="table with a column participant_id. It selects and orders the subjects. A column named exclude leaves "
         "subjects out. With a column session_id, a person may have several rows",
     )
-    group.add_argument("--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out")
+    group.add_argument(
+        "--exclude", metavar="ID,...", type=words, default=(), help="subjects to leave out"
+    )
     group.add_argument(
         "--subjects",
         metavar="ID,...|FILE|PATTERN",
@@ -65,8 +73,14 @@ def add_inputs(
         help="which measure to read from a tree, e.g. thickness, myelin, reho"
         + ("; several with --share: thickness,area" if several == SEVERAL else ""),
     )
-    group.add_argument("--smoothing", metavar="MM", type=float, help="read the files with this FWHM in their names")
-    group.add_argument("--target", metavar="NAME", help="read the files resampled to this mesh, e.g. fsaverage5, 32k")
+    group.add_argument(
+        "--smoothing", metavar="MM", type=float, help="read the files with this FWHM in their names"
+    )
+    group.add_argument(
+        "--target",
+        metavar="NAME",
+        help="read the files resampled to this mesh, e.g. fsaverage5, 32k",
+    )
     group.add_argument(
         "--entities",
         metavar="NAME=VALUE,...",
@@ -106,7 +120,9 @@ def add_inputs(
         ".label.gii per hemisphere, or one .dlabel.nii (pscalar files contain their atlas)",
     )
     group.add_argument(
-        "--hemisphere", choices=["left", "right", "both"], help="hemispheres to read (default: all in the input)"
+        "--hemisphere",
+        choices=["left", "right", "both"],
+        help="hemispheres to read (default: all in the input)",
     )
     group.add_argument(
         "--mask",
@@ -126,7 +142,9 @@ def add_people(group: Any) -> None:
         "Loadings of the other scans are computed from that fit",
     )
     group.add_argument(
-        "--order", metavar="COLUMN", help="column that orders a person's scans, e.g. age (default: the session name)"
+        "--order",
+        metavar="COLUMN",
+        help="column that orders a person's scans, e.g. age (default: the session name)",
     )
     group.add_argument(
         "--groups",
@@ -137,15 +155,20 @@ def add_people(group: Any) -> None:
 
 
 def plan_inputs(
-    options: argparse.Namespace, needed: Sequence[str] = (), measures: Measures | None = None, **given: Any
+    options: argparse.Namespace,
+    needed: Sequence[str] = (),
+    measures: Measures | None = None,
+    **given: Any,
 ) -> Plan:
     """Plan the cohort that the options describe. What is wrong with its files ends here.
 
     Parameters
     ----------
     measures : how a fit joined its own, which new subjects are joined by.
-    needed : columns of the participants' table; --missing-covariates skip leaves out subjects who lack a value.
-    given : what a fit says of its maps, for options that this command does not define; files only, a cohort store
+    needed : columns of the participants' table; --missing-covariates skip leaves out subjects who
+        lack a value.
+    given : what a fit says of its maps, for options that this command does not define; files only,
+        a cohort store
         has its own.
     """
     from icofactor.cli.measures import are_measures, plan_measures
@@ -158,7 +181,9 @@ def plan_inputs(
     if measures is not None or are_measures(options):
         return plan_measures(options, needed, measures, given)
     # --smoothing 0 is asked for; --exclude without names is not
-    asked = {name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())}
+    asked = {
+        name: value for name in _FILES if (value := getattr(options, name, None)) not in (None, ())
+    }
     if getattr(options, "fit_on", None) is not None:
         asked.setdefault("sessions", "all")
     known = {} if alone and is_zarr(options.inputs[0]) else given
@@ -199,10 +224,18 @@ def read_by(options: argparse.Namespace) -> list[str | Path]:
     """Files and folders that a command reads, by its options: never a place for results."""
     from icofactor.cli.measures import named_input
 
-    named = [getattr(options, name, None) for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")]
-    files = [one for value in named for one in (value if isinstance(value, tuple | list) else [value])]
+    named = [
+        getattr(options, name, None)
+        for name in ("participants", "mask", "mesh", "atlas", "surfaces", "parcels")
+    ]
+    files = [
+        one for value in named for one in (value if isinstance(value, tuple | list) else [value])
+    ]
     inputs = (named_input(one)[1] for one in options.inputs)
-    return [*(path for path in inputs if not is_url(path)), *(file for file in files if file is not None)]
+    return [
+        *(path for path in inputs if not is_url(path)),
+        *(file for file in files if file is not None),
+    ]
 
 
 def would_read(plan: Plan) -> list[str]:
@@ -224,7 +257,9 @@ def would_read(plan: Plan) -> list[str]:
 
 
 def memory_of_pass(plan: Plan, more: int) -> str:
-    """Say how much memory reading these maps and going over them once needs, with `more` bytes held besides."""
+    """Say how much memory reading these maps and going over them once needs, with `more` bytes held
+    besides.
+    """
     from icofactor.cli.estimate import in_bytes, pass_memory
 
     memory = pass_memory(len(plan.subjects), plan.n_sites, in_memory=not plan.stored) + more
@@ -242,14 +277,18 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def add_atlas(group: Any, use: str) -> None:
     """--atlas, with its files separated by spaces or a comma."""
-    kinds = "one .annot or .label.gii per hemisphere (LEFT RIGHT, or LEFT,RIGHT), or one .dlabel.nii"
+    kinds = (
+        "one .annot or .label.gii per hemisphere (LEFT RIGHT, or LEFT,RIGHT), or one .dlabel.nii"
+    )
     group.add_argument("--atlas", nargs="+", action=_Files, metavar="FILE", help=f"{use}: {kinds}")
 
 
 class _Files(argparse.Action):
     """Paths separated by spaces or commas; a path that exists is taken as it is."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
         files = [(value,) if Path(value).exists() else words(value) for value in values]
         setattr(namespace, self.dest, tuple(file for part in files for file in part))
 
@@ -263,10 +302,16 @@ def add_confounds(group: Any) -> None:
         "site. Removes differences in location and scale",
     )
     group.add_argument(
-        "--keep", metavar="COLUMN,...", type=words, default=(), help="columns whose effects ComBat keeps, e.g. age,sex"
+        "--keep",
+        metavar="COLUMN,...",
+        type=words,
+        default=(),
+        help="columns whose effects ComBat keeps, e.g. age,sex",
     )
     group.add_argument(
-        "--reference-site", metavar="NAME", help="scanner that ComBat adjusts the others to (default: their mean)"
+        "--reference-site",
+        metavar="NAME",
+        help="scanner that ComBat adjusts the others to (default: their mean)",
     )
     group.add_argument(
         "--covariates",
@@ -280,7 +325,8 @@ def add_confounds(group: Any) -> None:
 
 
 def check_confounds(options: argparse.Namespace, plan: Plan, rows: Any) -> tuple[Any, Any, str]:
-    """What maps are harmonized by, if anything, the coded covariates, and what is done to maps, as text.
+    """What maps are harmonized by, if anything, the coded covariates, and what is done to maps, as
+    text.
 
     Tables that will not do are refused.
 

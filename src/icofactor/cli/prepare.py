@@ -1,4 +1,6 @@
-"""`icofactor prepare`: maps of four kinds from an HCP tree, ReHo and ALFF from fMRIPrep, or any cohort, to a store."""
+"""`icofactor prepare`: maps of four kinds from an HCP tree, ReHo and ALFF from fMRIPrep, or any
+cohort, to a store.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,18 @@ _FOR_KINDS = {
     **dict.fromkeys(("detrend", "normalize"), ("alff",)),
 }
 _NOT_FOR_BOLD = (
-    *("mesh", "measure", "smoothing", "missing", "mask", "map_name", "subjects", "smooth", "surfaces", "resample_to"),
+    *(
+        "mesh",
+        "measure",
+        "smoothing",
+        "missing",
+        "mask",
+        "map_name",
+        "subjects",
+        "smooth",
+        "surfaces",
+        "resample_to",
+    ),
     *("spheres", "method", "runs", "series", "dtype", "append"),
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
@@ -70,11 +83,16 @@ _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, several="")
-    parser.add_argument("-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write")
+    parser.add_argument(
+        "-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write"
+    )
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     parser.add_argument(
-        "--append", action="store_true", default=None, help="add the subjects to the store STORE, all of them or none"
+        "--append",
+        action="store_true",
+        default=None,
+        help="add the subjects to the store STORE, all of them or none",
     )
     parser.add_argument(
         "--dtype",
@@ -93,7 +111,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="limit for outliers, in median absolute deviations (default: 4.4478)",
     )
-    steps.add_argument("--smooth", type=float, metavar="MM", help="smooth along the surface with this FWHM")
+    steps.add_argument(
+        "--smooth", type=float, metavar="MM", help="smooth along the surface with this FWHM"
+    )
     steps.add_argument(
         "--surfaces",
         type=one_or_two,
@@ -107,17 +127,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         "to fsaverage5 or 6, this keeps the shared vertices and needs no spheres",
     )
     steps.add_argument(
-        "--spheres", type=Path, metavar="DIR", help="folder with registered spheres: HCPpipelines or TemplateFlow"
+        "--spheres",
+        type=Path,
+        metavar="DIR",
+        help="folder with registered spheres: HCPpipelines or TemplateFlow",
     )
-    steps.add_argument("--method", choices=["adaptive", "barycentric"], help="how to resample (default: adaptive)")
+    steps.add_argument(
+        "--method", choices=["adaptive", "barycentric"], help="how to resample (default: adaptive)"
+    )
     _add_hcp(parser)
 
 
 def _add_hcp(parser: argparse.ArgumentParser) -> None:
     tree = parser.add_argument_group("HCP tree")
-    tree.add_argument("--map", metavar="NAME", help="dscalar to read, e.g. corrThickness_MSMAll (default: by KIND)")
     tree.add_argument(
-        "--runs", type=words, metavar="RUN,...", help="runs to read (default: all rfMRI_REST* that any subject has)"
+        "--map",
+        metavar="NAME",
+        help="dscalar to read, e.g. corrThickness_MSMAll (default: by KIND)",
+    )
+    tree.add_argument(
+        "--runs",
+        type=words,
+        metavar="RUN,...",
+        help="runs to read (default: all rfMRI_REST* that any subject has)",
     )
     tree.add_argument(
         "--series",
@@ -130,10 +162,22 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="largest share of cortex without data, per hemisphere, to fill from neighbours (default: 0.01)",
     )
-    tree.add_argument("--n-procs", type=int, metavar="N", help="number of subjects in parallel (default: 1)")
-    tree.add_argument("--work-dir", type=Path, metavar="DIR", help="folder for finished maps (default: STORE.work)")
+    tree.add_argument(
+        "--n-procs", type=int, metavar="N", help="number of subjects in parallel (default: 1)"
+    )
+    tree.add_argument(
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for finished maps (default: STORE.work)",
+    )
     time = parser.add_argument_group("ReHo and ALFF")
-    time.add_argument("--tr", type=float, metavar="S", help="seconds between volumes (default: from file or sidecar)")
+    time.add_argument(
+        "--tr",
+        type=float,
+        metavar="S",
+        help="seconds between volumes (default: from file or sidecar)",
+    )
     time.add_argument(
         "--confounds",
         type=words,
@@ -141,16 +185,35 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         help="fMRIPrep: confounds to regress out: columns of its table, or 6p, 9p, 24p, 36p (default: none)",
     )
     time.add_argument(
-        "--max-fd", type=float, metavar="MM", help="fMRIPrep: censor volumes with more framewise displacement"
+        "--max-fd",
+        type=float,
+        metavar="MM",
+        help="fMRIPrep: censor volumes with more framewise displacement",
     )
-    time.add_argument("--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)")
-    time.add_argument("--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)")
-    time.add_argument("--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)")
-    time.add_argument("--order", type=int, metavar="N", help="order of the Butterworth filter (default: 2)")
+    time.add_argument(
+        "--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)"
+    )
+    time.add_argument(
+        "--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)"
+    )
+    time.add_argument(
+        "--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)"
+    )
+    time.add_argument(
+        "--order", type=int, metavar="N", help="order of the Butterworth filter (default: 2)"
+    )
     time.add_argument("--rings", type=int, metavar="N", help="ReHo's radius in edges (default: 3)")
-    time.add_argument("--no-tie-correction", action="store_true", default=None, help="compute ReHo as XCP-D does")
-    time.add_argument("--detrend", action="store_true", default=None, help="ALFF: also remove a linear trend")
-    time.add_argument("--normalize", choices=["none", "mean"], help="ALFF: divide by the mean over the cortex, or not")
+    time.add_argument(
+        "--no-tie-correction", action="store_true", default=None, help="compute ReHo as XCP-D does"
+    )
+    time.add_argument(
+        "--detrend", action="store_true", default=None, help="ALFF: also remove a linear trend"
+    )
+    time.add_argument(
+        "--normalize",
+        choices=["none", "mean"],
+        help="ALFF: divide by the mean over the cortex, or not",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -158,9 +221,15 @@ def run(options: argparse.Namespace) -> None:
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
             found = len(options.inputs) - 1
-            raise ArgumentError("inputs", None, f"Icofactor prepare {first} needs exactly one folder; found {found}")
+            raise ArgumentError(
+                "inputs", None, f"Icofactor prepare {first} needs exactly one folder; found {found}"
+            )
         if _is_bold(first, options.inputs[1]):
-            _refuse(options, _NOT_FOR_BOLD, "does not apply to fMRIPrep time series: they stay on their mesh")
+            _refuse(
+                options,
+                _NOT_FOR_BOLD,
+                "does not apply to fMRIPrep time series: they stay on their mesh",
+            )
             _refuse_kinds(options, first)
             _run_bold(options, first, Path(options.inputs[1]))
             return
@@ -169,12 +238,20 @@ def run(options: argparse.Namespace) -> None:
             ("confounds", "max_fd"),
             "applies to fMRIPrep time series only; those of the HCP are already cleaned",
         )
-        _refuse(options, _FOR_FILES, f"does not apply to icofactor prepare {first}, which reads an HCP tree")
+        _refuse(
+            options,
+            _FOR_FILES,
+            f"does not apply to icofactor prepare {first}, which reads an HCP tree",
+        )
         _refuse_kinds(options, first)
         _run_hcp(options, first, Path(options.inputs[1]))
     else:
         of_files = ("limit_outliers", "n_deviations")
-        _refuse(options, (*(name for name in _FOR_KINDS if name not in of_files), *_FOR_ALL_KINDS), _NO_KIND)
+        _refuse(
+            options,
+            (*(name for name in _FOR_KINDS if name not in of_files), *_FOR_ALL_KINDS),
+            _NO_KIND,
+        )
         _run_files(options)
 
 
@@ -235,7 +312,9 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
 
     series = SERIES if options.series is None else options.series
     if options.spheres is None:
-        find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)  # or is it another tree?
+        find_inputs(
+            folder, kind, map_name=options.map, runs=options.runs, series=series
+        )  # or is it another tree?
         raise ArgumentError(
             "spheres",
             None,
@@ -243,20 +322,32 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
             "HCPpipelines/global/templates/standard_mesh_atlases",
         )
     if options.limit_outliers is False:
-        _refuse(options, ("n_deviations",), "has no effect with {limit_outliers=False}; give only one of them")
+        _refuse(
+            options,
+            ("n_deviations",),
+            "has no effect with {limit_outliers=False}; give only one of them",
+        )
     if options.filter == "fft":
         _refuse(options, ("order",), "applies to the Butterworth filter, not to {filter='fft'}")
     if options.resample_to is not None:
-        _refuse(options, ("target",), "and {resample_to} both name the mesh to resample to; give only one")
+        _refuse(
+            options,
+            ("target",),
+            "and {resample_to} both name the mesh to resample to; give only one",
+        )
     limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
         kind,
-        limit=(LIMIT if options.n_deviations is None else options.n_deviations) if limited else None,
+        limit=(LIMIT if options.n_deviations is None else options.n_deviations)
+        if limited
+        else None,
         tie_correction=not options.no_tie_correction,
         **{name: value for name in _STEPS if (value := getattr(options, name)) is not None},
     )
     mesh = options.resample_to or options.target or "fsaverage5"
-    target = Target(options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive")
+    target = Target(
+        options.spheres, options.hemisphere or "both", mesh, options.method or "adaptive"
+    )
     inputs = find_inputs(folder, kind, map_name=options.map, runs=options.runs, series=series)
     chosen = {"participants": options.participants, "exclude": options.exclude}
     n_procs = 1 if options.n_procs is None else options.n_procs
@@ -287,7 +378,9 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
     memory = hcp_memory(kind, plan.sizes, n_procs)
     n_files, n_bytes = sum(map(len, plan.sizes)), sum(map(sum, plan.sizes))
-    hemispheres = "both hemispheres" if target.hemisphere == "both" else f"{target.hemisphere} hemisphere"
+    hemispheres = (
+        "both hemispheres" if target.hemisphere == "both" else f"{target.hemisphere} hemisphere"
+    )
     return "\n".join(
         [
             f"Would read {counted(n_files, 'file')} ({in_bytes(n_bytes)}) of {counted(plan.n_subjects, 'subject')}",
@@ -316,7 +409,9 @@ def _run_files(options: argparse.Namespace) -> None:
         _refuse(options, ("spheres", "method"), "needs {resample_to}")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
     changes = Changes(
-        limit=(LIMIT if options.n_deviations is None else options.n_deviations) if options.limit_outliers else None,
+        limit=(LIMIT if options.n_deviations is None else options.n_deviations)
+        if options.limit_outliers
+        else None,
         fwhm=options.smooth,
         surfaces=surfaces,
         resample_to=options.resample_to,
@@ -325,9 +420,15 @@ def _run_files(options: argparse.Namespace) -> None:
     )
     grown = None
     if options.append:
-        _refuse(options, ("dtype",), "cannot be combined with {append=True}: a store has one type of values")
+        _refuse(
+            options,
+            ("dtype",),
+            "cannot be combined with {append=True}: a store has one type of values",
+        )
         if options.overwrite:
-            raise ArgumentError("overwrite", None, "Give either {overwrite=True} or {append=True}: replace, or add")
+            raise ArgumentError(
+                "overwrite", None, "Give either {overwrite=True} or {append=True}: replace, or add"
+            )
         grown = open_store(options.out)
     else:
         check_new_store(options.out, options.overwrite)
@@ -336,12 +437,20 @@ def _run_files(options: argparse.Namespace) -> None:
     if grown is not None and (twice := sorted(set(grown.subjects).intersection(plan.subjects))):
         raise CohortError(options.out, f"already has these subjects: {some(twice)}")
     if options.dry_run:
-        to = "write them to" if grown is None else f"add them to the {counted(len(grown.subjects), 'subject')} of"
+        to = (
+            "write them to"
+            if grown is None
+            else f"add them to the {counted(len(grown.subjects), 'subject')} of"
+        )
         print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
         more = memory_to_write(len(plan.subjects), plan.n_sites) if plan.stored else 0
         print(f"{memory_of_pass(plan, more)}\nNothing was written.")
         return
     cohort = plan.read()
-    how = {"overwrite": options.overwrite, "append": bool(options.append), "dtype": options.dtype or "float32"}
+    how = {
+        "overwrite": options.overwrite,
+        "append": bool(options.append),
+        "dtype": options.dtype or "float32",
+    }
     made = prepare_cohort(cohort, options.out, changes, **how, progress=not options.quiet)
     print(f"{options.out}: {made!r}")

@@ -20,15 +20,26 @@ icofactor report FITTED --surfaces fsaverage_LR32k/ --overwrite"""
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "fitted", metavar="FITTED", type=Path, help="folder that `icofactor fit` or `icofactor demo` wrote"
+        "fitted",
+        metavar="FITTED",
+        type=Path,
+        help="folder that `icofactor fit` or `icofactor demo` wrote",
     )
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, help="folder for the page (default: FITTED)")
     parser.add_argument(
-        "--surfaces", nargs="+", type=Path, metavar="PATH", help="surface files of the mesh, or a folder with them"
+        "-o", "--out", metavar="OUT", type=Path, help="folder for the page (default: FITTED)"
+    )
+    parser.add_argument(
+        "--surfaces",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="surface files of the mesh, or a folder with them",
     )
     add_atlas(parser, "atlas that names the region under the pointer")
     parser.add_argument("--no-figures", action="store_true", help="write only the page")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier page and its figures")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier page and its figures"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

@@ -51,7 +51,9 @@ _COPIES, _MUCH = 10, 2**31
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, optional=True)
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
+    parser.add_argument(
+        "-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results"
+    )
     group = parser.add_argument_group("how many components")
     group.add_argument(
         "--ranks",
@@ -59,7 +61,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N-M,...",
         help="numbers to try (default: 2-20, or up to half the number of subjects)",
     )
-    group.add_argument("--splits", type=int, default=20, metavar="N", help="number of random halves (default: 20)")
+    group.add_argument(
+        "--splits", type=int, default=20, metavar="N", help="number of random halves (default: 20)"
+    )
     group.add_argument(
         "--n-starts",
         "--starts",
@@ -77,11 +81,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="number of cohorts with rotated maps, at least 5 (default: 10)",
     )
     group.add_argument(
-        "--stratify", type=words, default=(), metavar="COLUMN,...", help="columns to balance between the halves"
+        "--stratify",
+        type=words,
+        default=(),
+        metavar="COLUMN,...",
+        help="columns to balance between the halves",
     )
     add_confounds(group)
     group.add_argument(
-        "--method", metavar="NAME", help="method that you will fit with (default: the model's, else the default of fit)"
+        "--method",
+        metavar="NAME",
+        help="method that you will fit with (default: the model's, else the default of fit)",
     )
     group.add_argument(
         "--center",
@@ -91,18 +101,34 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_people(group)
     add_measures(group)
     add_weights(group)
-    group.add_argument("--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)")
+    group.add_argument(
+        "--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)"
+    )
     trust = parser.add_argument_group("how far to trust a model")
-    trust.add_argument("--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip")
-    trust.add_argument("--bootstrap", type=int, default=0, metavar="N", help="number of resamples, e.g. 200")
+    trust.add_argument(
+        "--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip"
+    )
+    trust.add_argument(
+        "--bootstrap", type=int, default=0, metavar="N", help="number of resamples, e.g. 200"
+    )
     add_atlas(trust, "atlas to name components after; needs no INPUT")
     trust.add_argument(
-        "--spins", type=int, default=1000, metavar="N", help="number of rotations to test the atlas (default: 1000)"
+        "--spins",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="number of rotations to test the atlas (default: 1000)",
     )
     parser.add_argument(
-        "--random-seed", type=int, default=0, metavar="N", help="the same seed gives the same result (default: 0)"
+        "--random-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the same seed gives the same result (default: 0)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
 
 
 def ranks_of(text: str) -> list[int]:
@@ -115,7 +141,9 @@ def ranks_of(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found:
-        raise argparse.ArgumentTypeError(f"numbers of components such as 2-20 or 2,4,8-10; found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"numbers of components such as 2-20 or 2,4,8-10; found {text!r}"
+        )
     return found
 
 
@@ -124,9 +152,13 @@ def run(options: argparse.Namespace) -> None:
 
     begin = time.perf_counter()
     if options.model is None and (options.bootstrap or options.atlas):
-        raise ArgumentError("model", None, "{bootstrap} and {atlas} need a model: give it with {model}")
+        raise ArgumentError(
+            "model", None, "{bootstrap} and {atlas} need a model: give it with {model}"
+        )
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
-        raise ArgumentError("model", None, "{model} alone does nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}")
+        raise ArgumentError(
+            "model", None, "{model} alone does nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}"
+        )
     search = options.model is None or options.ranks is not None
     # no other fit takes the model's place in OUT until OUT was looked at
     with reading(options.out) if _own(options) else nullcontext():
@@ -138,7 +170,10 @@ def run(options: argparse.Namespace) -> None:
     ranks = _checked_ranks(options, model) if search else []
     regions = None if model is None or not options.atlas else _atlas(options, model)
     if options.inputs and not search and not options.bootstrap:
-        warnings.warn(f"{named(options.inputs[0])} is not read: --atlas is about the model alone", stacklevel=2)
+        warnings.warn(
+            f"{named(options.inputs[0])} is not read: --atlas is about the model alone",
+            stacklevel=2,
+        )
     cohort = _read(options, model, ranks) if search or options.bootstrap else None
     if search:
         _search(cohort, options, model, places["ranks"])
@@ -154,7 +189,11 @@ def run(options: argparse.Namespace) -> None:
 def _own(options: argparse.Namespace) -> bool:
     """Whether results go into the folder of the model."""
     given = None if options.model is None else options.model.resolve()
-    return given is not None and options.out.is_dir() and options.out.resolve() in (given, given.parent)
+    return (
+        given is not None
+        and options.out.is_dir()
+        and options.out.resolve() in (given, given.parent)
+    )
 
 
 def _load(path: Path) -> Any:
@@ -198,10 +237,16 @@ def _places(options: argparse.Namespace, model: Any, search: bool) -> dict[str, 
 
 
 def _method(options: argparse.Namespace, model: Any) -> tuple[str, str]:
-    """Method and centering as asked for, else the model's; the model's centering goes with its own method only."""
+    """Method and centering as asked for, else the model's; the model's centering goes with its own
+    method only.
+    """
     from icofactor.assessment.selection.choose import choose_n_components
 
-    given = signature(choose_n_components).parameters["method"].default if model is None else model.method
+    given = (
+        signature(choose_n_components).parameters["method"].default
+        if model is None
+        else model.method
+    )
     method = options.method or given
     own = model.center_ if model is not None and method == model.method else "auto"
     return method, options.center or own
@@ -215,7 +260,12 @@ def _checked_ranks(options: argparse.Namespace, model: Any) -> list[int]:
     method, center = _method(options, model)
     center_of(center, method_named(method).scheme.centers, method)
     return check_settings(
-        options.ranks, options.splits, options.starts, options.nulls, options.random_seed, options.level
+        options.ranks,
+        options.splits,
+        options.starts,
+        options.nulls,
+        options.random_seed,
+        options.level,
     )
 
 
@@ -260,8 +310,10 @@ def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
 
 
 def _condensed(options: argparse.Namespace, model: Any, n_subjects: int, n_columns: int) -> bool:
-    """Whether rotated cohorts are made one after the other: `Coarse.condensed` then has all that fits need of them.
-    Their smallest parts, three eighths of the people, must have more people than faces."""
+    """Whether rotated cohorts are made one after the other: `Coarse.condensed` then has all that
+    fits need of them. Their smallest parts, three eighths of the people, must have more people than
+    faces.
+    """
     from icofactor.factorization.methods import method_named
     from icofactor.preprocessing.centering import center_of
 
@@ -272,8 +324,9 @@ def _condensed(options: argparse.Namespace, model: Any, n_subjects: int, n_colum
 
 
 def _warn_of_size(n_subjects: int, n_columns: int, n_nulls: int) -> None:
-    """Say that a search will need much memory: sums over faces of everybody, once more for each rotated cohort that is
-    kept, and what is at work."""
+    """Say that a search will need much memory: sums over faces of everybody, once more for each
+    rotated cohort that is kept, and what is at work.
+    """
     from icofactor.cli.estimate import in_bytes
 
     needed = 8 * n_subjects * n_columns * (n_nulls + _COPIES)
@@ -315,7 +368,9 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, place: Publica
     print(choice)
 
 
-def _write_overlap(model: Any, regions: Any, options: argparse.Namespace, place: Publication) -> None:
+def _write_overlap(
+    model: Any, regions: Any, options: argparse.Namespace, place: Publication
+) -> None:
     from icofactor.assessment.atlas import name_with_shares, overlap
     from icofactor.progress import Stages
     from icofactor.results.folder import write_names

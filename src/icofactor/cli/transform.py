@@ -33,10 +33,24 @@ icofactor transform out/model.zip new_store -o new_loadings.tsv"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", type=Path, help="model.zip, or the folder that `icofactor fit` wrote")
-    add_inputs(parser, sites=False, several="; for a fit of several measures, one of these for each measure")
     parser.add_argument(
-        "-o", "--out", metavar="OUT", type=Path, required=True, help="table to write (file.tsv), or a folder for it"
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="model.zip, or the folder that `icofactor fit` wrote",
+    )
+    add_inputs(
+        parser,
+        sites=False,
+        several="; for a fit of several measures, one of these for each measure",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="OUT",
+        type=Path,
+        required=True,
+        help="table to write (file.tsv), or a folder for it",
     )
     parser.add_argument(
         "--force",
@@ -45,12 +59,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_missing_covariates(parser)
     add_dry_run(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.estimator.saving import load_model, model_at
-    from icofactor.results.transform import check_measurement, check_table, diagnostics_beside, loadings_of
+    from icofactor.results.transform import (
+        check_measurement,
+        check_table,
+        diagnostics_beside,
+        loadings_of,
+    )
     from icofactor.results.transform_files import table_at, write_loadings
 
     table = table_at(options.out, options.overwrite, read_by(options))
@@ -77,7 +98,11 @@ def _would_do(plan: Plan, model: Any, source: str, table: Path) -> str:
     """What would be read, and what it takes."""
     if (plan.n_sites, plan.hemisphere) != (model.n_features_in_, model.hemi_ or plan.hemisphere):
         text = f"has {plan.n_sites} sites ({plan.hemisphere})"
-        raise CohortError(source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}")
+        raise CohortError(
+            source, f"the model has {model.n_features_in_} sites ({model.hemi_}); this input {text}"
+        )
     write = f"and write their loadings on {len(model.components_)} components to {table}."
-    held = 2 * int(model.refined_.stats.L.nbytes)  # sums of the fitted subjects, and what is read beside them
+    held = 2 * int(
+        model.refined_.stats.L.nbytes
+    )  # sums of the fitted subjects, and what is read beside them
     return "\n".join([*would_read(plan), write, memory_of_pass(plan, held), "Nothing was written."])

@@ -1,4 +1,6 @@
-"""Cohorts: X with its subjects, mesh, mask and hemisphere; simulation; writers. Knows only the sphere."""
+"""Cohorts: X with its subjects, mesh, mask and hemisphere; simulation; writers. Knows only the
+sphere.
+"""
 
 from __future__ import annotations
 

@@ -54,8 +54,30 @@ class Truth:
 
 
 _SETTINGS = (
-    *("step", "fwhm_mm", "n_deviations", "over", "kernel", "method", "from", "to", "mesh", "rings", "tie_correction"),
-    *("low_hz", "high_hz", "order", "detrend", "normalize", "max_missing", "n_columns", "max_fd_mm", "filled"),
+    *(
+        "step",
+        "fwhm_mm",
+        "n_deviations",
+        "over",
+        "kernel",
+        "method",
+        "from",
+        "to",
+        "mesh",
+        "rings",
+        "tie_correction",
+    ),
+    *(
+        "low_hz",
+        "high_hz",
+        "order",
+        "detrend",
+        "normalize",
+        "max_missing",
+        "n_columns",
+        "max_fd_mm",
+        "filled",
+    ),
 )
 """What tells two steps of preprocessing apart; paths, times and versions do not."""
 
@@ -92,14 +114,23 @@ class Measurement:
         if not hasattr(cohort, "modality") or not hasattr(cohort, "provenance"):
             return None
         known = {key: cohort.provenance.get(key) for key in ("inputs", "preprocessing")}
-        listed = {key: found if isinstance(found, list | tuple) else () for key, found in known.items()}
+        listed = {
+            key: found if isinstance(found, list | tuple) else () for key, found in known.items()
+        }
         records = lambda key: [one for one in listed[key] if isinstance(one, Mapping)]
-        told = {smoothing_of(Path(str(one["path"])).name) for one in records("inputs") if one.get("path")}
+        told = {
+            smoothing_of(Path(str(one["path"])).name)
+            for one in records("inputs")
+            if one.get("path")
+        }
         simple = lambda step, name: isinstance(step.get(name), str | int | float)
         steps = tuple(
-            {name: step[name] for name in _SETTINGS if simple(step, name)} for step in records("preprocessing")
+            {name: step[name] for name in _SETTINGS if simple(step, name)}
+            for step in records("preprocessing")
         )
-        return cls(str(cohort.modality), str(cohort.units), told.pop() if len(told) == 1 else None, steps)
+        return cls(
+            str(cohort.modality), str(cohort.units), told.pop() if len(told) == 1 else None, steps
+        )
 
 
 def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
@@ -110,10 +141,16 @@ def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
     else:
         chosen = np.atleast_1d(np.asarray(which))
         if chosen.dtype == bool and chosen.shape != (n,):
-            raise ArgumentError("which", Phrase(f"shape {chosen.shape}"), f"a mask of one value per subject, ({n},)")
+            raise ArgumentError(
+                "which", Phrase(f"shape {chosen.shape}"), f"a mask of one value per subject, ({n},)"
+            )
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
-        elif chosen.dtype.kind in "UOT" and len(chosen) and all(isinstance(name, str) for name in chosen.tolist()):
+        elif (
+            chosen.dtype.kind in "UOT"
+            and len(chosen)
+            and all(isinstance(name, str) for name in chosen.tolist())
+        ):
             unknown = [name for name in chosen.tolist() if name not in names]
             if unknown:
                 raise ArgumentError("which", unknown[0], "names of subjects of the cohort")
@@ -121,9 +158,17 @@ def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
     if chosen.shape == (0,):
         raise ArgumentError("which", None, "at least one subject; it chooses none")
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-        raise ArgumentError("which", Phrase(type(which).__name__), "a mask, row numbers, a slice, or names of subjects")
+        raise ArgumentError(
+            "which",
+            Phrase(type(which).__name__),
+            "a mask, row numbers, a slice, or names of subjects",
+        )
     if chosen.min() < -n or chosen.max() >= n:
-        raise ArgumentError("which", int(chosen.max() if chosen.max() >= n else chosen.min()), f"rows of {n} subjects")
+        raise ArgumentError(
+            "which",
+            int(chosen.max() if chosen.max() >= n else chosen.min()),
+            f"rows of {n} subjects",
+        )
     return [int(row) for row in chosen % n]
 
 
@@ -205,7 +250,9 @@ class Cohort(CohortBase):
     def __post_init__(self, checked: bool) -> None:
         X = np.asarray(self.X)
         if X.ndim != 2:
-            raise ArgumentError("X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites")
+            raise ArgumentError(
+                "X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites"
+            )
         object.__setattr__(self, "X", np.ascontiguousarray(X, dtype=np.float32))
         object.__setattr__(self, "subjects", tuple(str(name) for name in self.subjects))
         self._check_sites()
@@ -215,15 +262,20 @@ class Cohort(CohortBase):
             self._check_finite()
 
     def _check_sites(self) -> None:
-        found, wanted = len(np.unique(self.sites.hemisphere)), len(hemispheres(self.hemisphere, "hemisphere"))
+        found, wanted = (
+            len(np.unique(self.sites.hemisphere)),
+            len(hemispheres(self.hemisphere, "hemisphere")),
+        )
         if found != wanted:
-            what = (
-                f"{{hemisphere={self.hemisphere!r}}} needs sites of {wanted} hemisphere(s); {self.sites!r} has {found}"
-            )
+            what = f"{{hemisphere={self.hemisphere!r}}} needs sites of {wanted} hemisphere(s); {self.sites!r} has {found}"
             raise ArgumentError("hemisphere", None, what)
         if self.X.shape[1] != self.sites.n:
             found_columns = Phrase(f"{self.X.shape[1]} columns")
-            raise ArgumentError("X", found_columns, f"of one column per site: {self.sites!r} has {self.sites.n} sites")
+            raise ArgumentError(
+                "X",
+                found_columns,
+                f"of one column per site: {self.sites!r} has {self.sites.n} sites",
+            )
         if self.truth is not None:
             shape = (self.truth.loadings.shape[0], self.truth.components.shape[1])
             if shape != self.X.shape:
@@ -234,9 +286,13 @@ class Cohort(CohortBase):
             return
         mask = np.array(self.mask)
         if mask.dtype != bool:
-            raise ArgumentError("mask", Phrase(str(mask.dtype)), "boolean, True where a site is used")
+            raise ArgumentError(
+                "mask", Phrase(str(mask.dtype)), "boolean, True where a site is used"
+            )
         if mask.shape != (self.sites.n,):
-            raise ArgumentError("mask", Phrase(f"shape {mask.shape}"), f"of one entry per site, ({self.sites.n},)")
+            raise ArgumentError(
+                "mask", Phrase(f"shape {mask.shape}"), f"of one entry per site, ({self.sites.n},)"
+            )
         if not mask.any():
             raise ArgumentError("mask", None, "true at one site or more")
         object.__setattr__(self, "mask", mask)
@@ -247,7 +303,9 @@ class Cohort(CohortBase):
             raise ArgumentError("X", None, "of at least one row; it has none")
         if len(self.subjects) != n_subjects:
             raise ArgumentError(
-                "subjects", Phrase(f"{len(self.subjects)}"), f"as many names as X has rows, {n_subjects}"
+                "subjects",
+                Phrase(f"{len(self.subjects)}"),
+                f"as many names as X has rows, {n_subjects}",
             )
         if len(set(self.subjects)) != n_subjects:
             twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
@@ -257,7 +315,9 @@ class Cohort(CohortBase):
         for column, values in self.participants.items():
             if len(values) != n_subjects:
                 found = Phrase(f"{len(values)} values in {column!r}")
-                raise ArgumentError("participants", found, f"columns of one value per row of X, {n_subjects}")
+                raise ArgumentError(
+                    "participants", found, f"columns of one value per row of X, {n_subjects}"
+                )
 
     def _check_finite(self) -> None:
         for first in range(0, len(self.X), _ROWS_PER_CHECK):
@@ -266,7 +326,10 @@ class Cohort(CohortBase):
                 bad &= self.mask
             if bad.any():
                 row, column = np.argwhere(bad)[0]
-                subject, value = literal(repr(self.subjects[first + row])), self.X[first + row, column]
+                subject, value = (
+                    literal(repr(self.subjects[first + row])),
+                    self.X[first + row, column],
+                )
                 raise ArgumentError(
                     "X",
                     None,
@@ -292,7 +355,8 @@ class Cohort(CohortBase):
         X : array of shape (n_subjects, n_sites)
             Maps.
         mesh, hemi
-            As for `CorticalFactorization`. The mesh is inferred if only one mesh has that many sites.
+            As for `CorticalFactorization`. The mesh is inferred if only one mesh has that many
+            sites.
         subjects : sequence of str, optional
             Names of the subjects. Default: sub-0001, sub-0002, ...
         participants : mapping or DataFrame, optional
@@ -311,21 +375,33 @@ class Cohort(CohortBase):
         """
         X = np.asarray(X)
         if X.ndim != 2:
-            raise ArgumentError("X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites")
+            raise ArgumentError(
+                "X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites"
+            )
         sites, side = sites_for(X.shape[1], mesh, hemi)
         names = [f"sub-{i + 1:04d}" for i in range(len(X))] if subjects is None else subjects
-        columns = {} if participants is None else {name: np.asarray(participants[name]) for name in participants}
-        return cls(X, tuple(names), sites, hemisphere=side or "left", participants=columns, **details)  # type: ignore[arg-type]
+        columns = (
+            {}
+            if participants is None
+            else {name: np.asarray(participants[name]) for name in participants}
+        )
+        return cls(
+            X, tuple(names), sites, hemisphere=side or "left", participants=columns, **details
+        )  # type: ignore[arg-type]
 
     def __getitem__(self, which: Any) -> Cohort:
         """Some subjects: by a mask, row numbers, a slice, or names."""
         rows = subject_rows(self.subjects, which)
-        truth = None if self.truth is None else Truth(self.truth.components, self.truth.loadings[rows])
+        truth = (
+            None if self.truth is None else Truth(self.truth.components, self.truth.loadings[rows])
+        )
         return replace(
             self,
             X=self.X[rows],
             subjects=tuple(self.subjects[row] for row in rows),
-            participants={name: np.asarray(values)[rows] for name, values in self.participants.items()},
+            participants={
+                name: np.asarray(values)[rows] for name, values in self.participants.items()
+            },
             truth=truth,
             checked=True,
         )

@@ -29,7 +29,9 @@ from icofactor.sphere.names import SIDES
 Bools = NDArray[np.bool_]
 _COMMENTS = 1000
 _WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)
-_NOT_CORTEX = re.compile(r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum", re.IGNORECASE)
+_NOT_CORTEX = re.compile(
+    r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum", re.IGNORECASE
+)
 
 
 def read_mask(given: Any, widths: dict[str, int]) -> Bools:
@@ -49,10 +51,17 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
         given = np.concatenate([np.asarray(parts_of[side]).reshape(-1) for side in widths])
     if isinstance(given, str | os.PathLike):
         given = [given]
-    if not (isinstance(given, Sequence) and given and all(isinstance(g, str | os.PathLike) for g in given)):
+    if not (
+        isinstance(given, Sequence)
+        and given
+        and all(isinstance(g, str | os.PathLike) for g in given)
+    ):
         mask = np.asarray(given)
         if mask.shape != (total,) or not (mask.dtype == bool or np.isin(mask, (0, 1)).all()):
-            raise CohortError("mask", f"must contain True or False for each of {total} sites; found shape {mask.shape}")
+            raise CohortError(
+                "mask",
+                f"must contain True or False for each of {total} sites; found shape {mask.shape}",
+            )
         return mask.astype(bool)
     parts: dict[str, Bools] = {}
     for number, name in enumerate(given):
@@ -76,8 +85,12 @@ def read_mask(given: Any, widths: dict[str, int]) -> Bools:
     return mask
 
 
-def _placed(path: Path, part: Bools, widths: dict[str, int], number: int | None) -> dict[str | None, Bools]:
-    """The hemisphere of a file that does not say so itself: its name tells, or its place in the pair."""
+def _placed(
+    path: Path, part: Bools, widths: dict[str, int], number: int | None
+) -> dict[str | None, Bools]:
+    """The hemisphere of a file that does not say so itself: its name tells, or its place in the
+    pair.
+    """
     side = side_of(path.name)[0]
     if side is not None:
         return {side: part}
@@ -89,7 +102,10 @@ def _placed(path: Path, part: Bools, widths: dict[str, int], number: int | None)
     if len(widths) == 1:
         return {next(iter(widths)): part}
     if len(part) not in widths.values():
-        raise CohortError(path, f"has {len(part)} values; the maps have {' + '.join(map(str, widths.values()))} sites")
+        raise CohortError(
+            path,
+            f"has {len(part)} values; the maps have {' + '.join(map(str, widths.values()))} sites",
+        )
     raise CohortError(path, "is it left or right? Give the masks of both hemispheres, left first")
 
 
@@ -113,13 +129,18 @@ def _read_file(path: Path, widths: dict[str, int]) -> dict[str | None, Bools]:
         maps = read_maps(path)
         if maps.n_maps != 1:
             raise Unreadable(f"contains {maps.n_maps} maps; a mask must be one map")
-        return {side: np.nan_to_num(np.asarray(part[0], dtype=np.float64)) > 0 for side, part in maps.parts.items()}
+        return {
+            side: np.nan_to_num(np.asarray(part[0], dtype=np.float64)) > 0
+            for side, part in maps.parts.items()
+        }
 
 
 def _from_annot(path: Path) -> Bools:
     """Everything but the unknown and the medial wall of a FreeSurfer annotation."""
     numbers, names = read_annot(path)
-    return np.isin(numbers, [number for number, name in names.items() if not _NOT_CORTEX.fullmatch(name)])
+    return np.isin(
+        numbers, [number for number, name in names.items() if not _NOT_CORTEX.fullmatch(name)]
+    )
 
 
 def _from_npy(path: Path) -> Bools | None:
@@ -134,12 +155,16 @@ def _from_npy(path: Path) -> Bools | None:
 
 
 def _from_label(path: Path, widths: dict[str, int]) -> Bools:
-    """The vertices a FreeSurfer label (e.g. lh.cortex.label) lists; all others, where it is that of the medial wall."""
+    """The vertices a FreeSurfer label (e.g. lh.cortex.label) lists; all others, where it is that of
+    the medial wall.
+    """
     side = side_of(path.name)[0]
     n = widths.get(side or "", next(iter(widths.values())))
     text = read_text(path)
     if text.count("\n") > 2 * n + _COMMENTS:
-        raise Unreadable(f"has {text.count(chr(10))} lines; the label of a hemisphere of {n} vertices has fewer")
+        raise Unreadable(
+            f"has {text.count(chr(10))} lines; the label of a hemisphere of {n} vertices has fewer"
+        )
     body = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     try:
         n_listed, *vertices_listed = [int(line.split(None, 1)[0]) for line in body]
@@ -166,7 +191,8 @@ def _from_label_gifti(path: Path) -> dict[str | None, Bools]:
     return {file.side: ~np.isin(keys, out or [0])}
 
 
-# Millimetres against micrometres are 1000, fractions against percent 100; scanners differ by less than this.
+# Millimetres against micrometres are 1000, fractions against percent 100; scanners differ by less
+# than this.
 _OTHER_UNITS = 30
 _SAME_WALL, _OTHER_WALL = 0.9, 0.5
 
@@ -195,7 +221,9 @@ class Rows:
     holes: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
 
     def scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Per site, how many rows are not finite, and how many are that or zero: the one look for NaN."""
+        """Per site, how many rows are not finite, and how many are that or zero: the one look for
+        NaN.
+        """
         n_sites = self.X.shape[1]
         nan, empty = np.zeros(n_sites, dtype=np.int64), np.zeros(n_sites, dtype=np.int64)
         alike: dict[bytes, NDArray[np.uint8]] = {}  # one medial wall for all
@@ -234,7 +262,8 @@ def check_values(
 ) -> Bools | None:
     """The mask: sites in use; None when all are. Whatever speaks against a file goes to `problems`.
 
-    A site where every subject has NaN or zero is not in use, nor one that the given mask leaves out. NaN elsewhere is
+    A site where every subject has NaN or zero is not in use, nor one that the given mask leaves
+    out. NaN elsewhere is
     a bad file, unless `holes` are allowed. Values that are not finite become 0 at sites not in use.
     """
     n = len(rows.good)
@@ -259,19 +288,29 @@ def check_values(
     if lost and not problems and not holes:  # who allows holes says what becomes of them
         are = "is" if lost == 1 else "are"
         out = [
-            name for name, used in zip(rows.names, mask if given is None else mask | ~given, strict=False) if not used
+            name
+            for name, used in zip(
+                rows.names, mask if given is None else mask | ~given, strict=False
+            )
+            if not used
         ]
         which = f" ({some(out)})" if out else ""
-        journal.note(f"mask: {counted(lost, 'site')}{which} {are} NaN or zero in every subject and {are} left out")
+        journal.note(
+            f"mask: {counted(lost, 'site')}{which} {are} NaN or zero in every subject and {are} left out"
+        )
     if partly and n > 2 and not problems and not holes:
-        journal.note(f"{partly} sites are NaN or zero in most subjects but not in all; they are used")
+        journal.note(
+            f"{partly} sites are NaN or zero in most subjects but not in all; they are used"
+        )
     for row in rows.holes:
         rows.X[row, rows.bad(row) & ~mask] = 0
     return None if mask.all() else mask
 
 
 def _report_nan(rows: Rows, mask: Bools, nan: NDArray[np.int64], problems: Problems) -> None:
-    """NaN in a few subjects is their fault; where most have NaN, those who have none are the odd ones."""
+    """NaN in a few subjects is their fault; where most have NaN, those who have none are the odd
+    ones.
+    """
     mostly = mask & (nan > len(rows.good) / 2)
     seldom = mask & (nan > 0) & ~mostly
     if not (mostly.any() or seldom.any()):
@@ -282,7 +321,11 @@ def _report_nan(rows: Rows, mask: Bools, nan: NDArray[np.int64], problems: Probl
             wrong = np.flatnonzero((bad & seldom)[columns])
             if len(wrong):
                 text = f"NaN or infinite at {rows.places(side, wrong)} where other subjects have values"
-                how = "; leave out the subject with {exclude}, or these columns of the table" if rows.names else ""
+                how = (
+                    "; leave out the subject with {exclude}, or these columns of the table"
+                    if rows.names
+                    else ""
+                )
                 problems.add(rows.where[row][side], text + how)
             odd = np.flatnonzero((~bad & mostly)[columns])
             if len(odd):
@@ -300,7 +343,9 @@ def _report_flat(rows: Rows, mask: Bools, problems: Problems) -> None:
                 problems.add(rows.where[row][side], f"{text}; store the maps in another unit")
             elif len(values) == 0 or values.min() == values.max():
                 same = f"{values[0]:g}" if len(values) else "NaN, infinite or beyond 3e38"
-                problems.add(rows.where[row][side], f"is {same} at every vertex; it contains no map")
+                problems.add(
+                    rows.where[row][side], f"is {same} at every vertex; it contains no map"
+                )
 
 
 def _report_units(rows: Rows, mask: Bools, problems: Problems) -> None:
@@ -327,7 +372,12 @@ def _report_exchanged(rows: Rows, empty: NDArray[np.int64], problems: Problems) 
         return
     usual = {side: empty[columns] > len(rows.good) / 2 for side, columns in rows.columns.items()}
     left, right = usual["left"], usual["right"]
-    if len(left) != len(right) or not left.any() or not right.any() or _alike(left, right) > _OTHER_WALL:
+    if (
+        len(left) != len(right)
+        or not left.any()
+        or not right.any()
+        or _alike(left, right) > _OTHER_WALL
+    ):
         return
     for row in rows.good:
         for side, other in (("left", "right"), ("right", "left")):

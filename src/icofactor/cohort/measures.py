@@ -1,4 +1,6 @@
-"""Several measures of the same people as one cohort: one set of maps, or of loadings (method.md §11)."""
+"""Several measures of the same people as one cohort: one set of maps, or of loadings (method.md
+§11).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from icofactor.streaming.source import MapSource, source_of
 
 SHARES, SCALES = ("maps", "loadings"), ("none", "variance", "zscore")
 DOMINANT = 0.8
-"""A measure with more than this share of the variance that is fitted leaves little to the others."""
+"""A measure with more than this share of the variance that is fitted leaves little to the others.
+"""
 
 
 @plain_signature
@@ -41,7 +44,8 @@ class Measures:
     names, units : tuples of str
         Names and units of the measures, in order.
     share : {"maps", "loadings"}
-        "maps": one row of X per person and measure. "loadings": one row per person, with measures side by side.
+        "maps": one row of X per person and measure. "loadings": one row per person, with measures
+        side by side.
     scale : {"none", "variance", "zscore"}
         How each measure is scaled.
     weights : array of shape (n_measures,)
@@ -88,10 +92,14 @@ class Measures:
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
     def check_people(self, n_rows: int) -> None:
-        """Raise an error for a single person, whose rows of several measures would look like several people."""
+        """Raise an error for a single person, whose rows of several measures would look like
+        several people.
+        """
         if self.share == "maps" and n_rows // self.n < 2:
             raise ArgumentError(
-                "X", None, "X has 1 person with all measures; fit needs at least 2 (transform takes one)"
+                "X",
+                None,
+                "X has 1 person with all measures; fit needs at least 2 (transform takes one)",
             )
 
     def center(self, center: str, asked: str, method: Any) -> str:
@@ -102,10 +110,16 @@ class Measures:
             text = f"{{scale='zscore'}} makes values negative, which {{method={method.name!r}}} cannot factorize; use "
             raise ArgumentError("scale", None, text + "{scale='variance'}, or {method='parts'}")
         if asked not in ("auto", "zscore"):
-            raise ArgumentError("center", None, f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out")
+            raise ArgumentError(
+                "center",
+                None,
+                f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out",
+            )
         return "zscore"
 
-    def people(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
+    def people(
+        self, participants: Mapping[str, Any], subjects: Sequence[str]
+    ) -> tuple[Mapping[str, Any], list[str]]:
         """Table and names of the people, each once, from those of the rows of X."""
         names = list(subjects)
         if self.share == "loadings" or self.n == 1:
@@ -113,7 +127,8 @@ class Measures:
         self.codes(n_rows := len(names))
         names = [name.removesuffix(f"_{self.names[0]}") for name in names[: n_rows // self.n]]
         return {
-            name: values[: len(names)] if len(values) == n_rows else values for name, values in participants.items()
+            name: values[: len(names)] if len(values) == n_rows else values
+            for name, values in participants.items()
         }, names
 
     @property
@@ -126,26 +141,37 @@ class Measures:
         """The same measures, for values that are already scaled and weighted."""
         return replace(self, scale="none", weights=np.ones(self.n))
 
-    def factors(self, variance: NDArray[Any], n: int, n_sites: float, center: str) -> NDArray[np.float64]:
+    def factors(
+        self, variance: NDArray[Any], n: int, n_sites: float, center: str
+    ) -> NDArray[np.float64]:
         """Factor of each measure, from its Σ (x − mean)² and the numbers of people and sites."""
         if self.scale != "variance" or center == "zscore":
             return np.sqrt(self.weights)
         if (variance <= 0).any():
             who = literal(self.names[int(np.argmin(variance))])
             raise ArgumentError(
-                "X", None, f"{who.capitalize()} is the same in all people, so it has no variance to scale by"
+                "X",
+                None,
+                f"{who.capitalize()} is the same in all people, so it has no variance to scale by",
             )
         return np.asarray(np.sqrt(self.weights * max(1, n - 1) * n_sites / variance))
 
     def split(self, values: Any) -> dict[str, Any]:
-        """Split loadings (shared maps) or maps (shared loadings) into those of each measure: a dict by name."""
+        """Split loadings (shared maps) or maps (shared loadings) into those of each measure: a dict
+        by name.
+        """
         axis = 0 if self.share == "maps" else -1
         return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
 
     def maps(self, components: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Maps of each measure in its own units, for a loading of 1 (in standard deviations for z-scores): a dict by
-        name."""
-        each = self.split(components) if self.share == "loadings" else dict.fromkeys(self.names, components)
+        """Maps of each measure in its own units, for a loading of 1 (in standard deviations for
+        z-scores): a dict by name.
+        """
+        each = (
+            self.split(components)
+            if self.share == "loadings"
+            else dict.fromkeys(self.names, components)
+        )
         factor = np.ones(self.n) if self.factor is None else self.factor
         return {name: each[name] / by for name, by in zip(self.names, factor, strict=True)}
 
@@ -153,17 +179,25 @@ class Measures:
     def record(self) -> dict[str, Any]:
         """Record for the provenance and the work folder."""
         weights = dict(zip(self.names, map(float, self.weights), strict=True))
-        return {"names": list(self.names), "share": self.share, "scale": self.scale, "weights": weights}
+        return {
+            "names": list(self.names),
+            "share": self.share,
+            "scale": self.scale,
+            "weights": weights,
+        }
 
     @property
     def warning(self) -> str:
         """A warning if one measure dominates the others; "" otherwise, and if weights were given."""
-        if self.variance is None or self.n < 2 or self.variance.max() <= DOMINANT or np.ptp(self.weights):
+        if (
+            self.variance is None
+            or self.n < 2
+            or self.variance.max() <= DOMINANT
+            or np.ptp(self.weights)
+        ):
             return ""
         largest = int(self.variance.argmax())
-        share = (
-            f"{self.names[largest]} has {min(100 * self.variance[largest], 99.9):.3g} % of the variance of all measures"
-        )
+        share = f"{self.names[largest]} has {min(100 * self.variance[largest], 99.9):.3g} % of the variance of all measures"
         scale = "Scale the measures (scale='variance', --scale variance) to weight them equally"
         return f"{share}: the components mostly describe it. {scale}"
 
@@ -178,16 +212,26 @@ def check_measures(found: Measures | None, fitted: Measures | None) -> None:
     """Refuse a cohort that is not joined as that of a fit was."""
     key = lambda one: None if one is None else (one.names, one.share)
     if key(found) != key(fitted):
-        said = lambda one: "one measure" if one is None else f"{' and '.join(one.names)} with shared {one.share}"
-        raise ArgumentError("X", Phrase(said(found)), f"as for the fit, {literal(said(fitted))}: see join_measures")
+        said = lambda one: (
+            "one measure" if one is None else f"{' and '.join(one.names)} with shared {one.share}"
+        )
+        raise ArgumentError(
+            "X", Phrase(said(found)), f"as for the fit, {literal(said(fitted))}: see join_measures"
+        )
 
 
 def people_of_rows(
     X: Any, participants: Mapping[str, Any], subjects: Sequence[str]
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Table and names of the people in the rows of X, or of what a plan or a fit says of it; see `Measures.people`."""
+    """Table and names of the people in the rows of X, or of what a plan or a fit says of it; see
+    `Measures.people`.
+    """
     measures = X if isinstance(X, Measures) else measures_of(X)
-    return (participants, list(subjects)) if measures is None else measures.people(participants, subjects)
+    return (
+        (participants, list(subjects))
+        if measures is None
+        else measures.people(participants, subjects)
+    )
 
 
 class JoinedMaps:
@@ -203,7 +247,9 @@ class JoinedMaps:
 
     def map_source(self) -> MapSource:
         """The maps as they are passed over."""
-        return (Stacked if self.share == "maps" else Chained)([source_of(part) for part in self.parts])
+        return (Stacked if self.share == "maps" else Chained)(
+            [source_of(part) for part in self.parts]
+        )
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -226,13 +272,16 @@ class JoinedMaps:
         return found.reshape([len(one) for one in chosen if one.ndim])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        whole = np.concatenate([np.asarray(part) for part in self.parts], axis=0 if self.share == "maps" else 1)
+        whole = np.concatenate(
+            [np.asarray(part) for part in self.parts], axis=0 if self.share == "maps" else 1
+        )
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JoinedCohort:
-    """Several measures of the same people, the result of `join_measures`. It has the attributes of `Cohort`.
+    """Several measures of the same people, the result of `join_measures`. It has the attributes of
+    `Cohort`.
 
     Attributes
     ----------
@@ -243,8 +292,9 @@ class JoinedCohort:
     left_out : dict
         People who lack a measure → the measures they lack.
     X : array-like
-        With shared maps, one row per person and measure: all people of the first measure, then those of the second.
-        With shared loadings, one row per person: all sites of the first measure, then those of the second.
+        With shared maps, one row per person and measure: all people of the first measure, then
+        those of the second. With shared loadings, one row per person: all sites of the first
+        measure, then those of the second.
     subjects, participants : tuple of str, dict
         One entry per row of X; rows of shared maps are named after person and measure.
 
@@ -285,7 +335,9 @@ class JoinedCohort:
         if self.measures.share == "loadings":
             return table
         persons, m = People.of(self._first.subjects, table).persons, self.measures.n
-        tiled = {name: np.tile(np.asarray(values), m) for name, values in table.items() if name != PERSON}
+        tiled = {
+            name: np.tile(np.asarray(values), m) for name, values in table.items() if name != PERSON
+        }
         rows = np.repeat(np.array(self.measures.names), len(persons))
         return {PERSON: np.tile(np.array(persons), m), MEASURE: rows, **tiled}
 
@@ -301,8 +353,12 @@ class JoinedCohort:
         masks = [one.mask for one in self.cohorts.values()]
         if all(mask is None for mask in masks):
             return None
-        whole = [np.ones(self._first.sites.n, dtype=bool) if mask is None else mask for mask in masks]
-        return np.logical_and.reduce(whole) if self.measures.share == "maps" else np.concatenate(whole)
+        whole = [
+            np.ones(self._first.sites.n, dtype=bool) if mask is None else mask for mask in masks
+        ]
+        return (
+            np.logical_and.reduce(whole) if self.measures.share == "maps" else np.concatenate(whole)
+        )
 
     @property
     def hemisphere(self) -> str:
@@ -330,7 +386,12 @@ class JoinedCohort:
         """Provenance of all measures, and how they were joined."""
         known = {name: dict(one.provenance) for name, one in self.cohorts.items()}
         left_out = {"without all measures": list(self.left_out)} if self.left_out else {}
-        return {"simulated": self.simulated, "joined": self.measures.record, "left_out": left_out, "measures": known}
+        return {
+            "simulated": self.simulated,
+            "joined": self.measures.record,
+            "left_out": left_out,
+            "measures": known,
+        }
 
     @property
     def simulated(self) -> bool:
@@ -338,13 +399,17 @@ class JoinedCohort:
         return any(bool(one.provenance.get("simulated", False)) for one in self.cohorts.values())
 
     def __getitem__(self, which: Any) -> JoinedCohort:
-        """Some rows: by a mask, row numbers, a slice, or names. Of shared maps, the same people of every measure."""
+        """Some rows: by a mask, row numbers, a slice, or names. Of shared maps, the same people of
+        every measure.
+        """
         rows = np.array(subject_rows(self.subjects, which))
         if self.measures.share == "maps":
             n = len(self._first.subjects)
             each = [rows[rows // n == number] - n * number for number in range(self.measures.n)]
             if any(not np.array_equal(each[0], other) for other in each[1:]):
-                raise ArgumentError("which", None, "the same people in the same order for every measure")
+                raise ArgumentError(
+                    "which", None, "the same people in the same order for every measure"
+                )
             rows = each[0]
         return replace(self, cohorts={name: one[rows] for name, one in self.cohorts.items()})
 
@@ -354,7 +419,11 @@ class JoinedCohort:
         return len(self.subjects)
 
     def __repr__(self) -> str:
-        shared = "one set of maps" if self.measures.share == "maps" else "one loading per person and component"
+        shared = (
+            "one set of maps"
+            if self.measures.share == "maps"
+            else "one loading per person and component"
+        )
         each = "\n  ".join(repr(one) for one in self.cohorts.values())
         left = f"; left out: {some(list(self.left_out), 10)}" if self.left_out else ""
         return f"{counted(self.measures.n, 'measure')} with {shared}{left}:\n  {each}"
@@ -369,20 +438,23 @@ def join_measures(
 ) -> JoinedCohort:
     """Join several measures of the same people into one cohort.
 
-    `CorticalFactorization` and all functions that take a cohort accept the result. Centering, `scale` and `weights` are
-    applied to each measure by itself and estimated from the fitted people, also within halves, folds and resamples. The
-    model keeps them.
+    `CorticalFactorization` and all functions that take a cohort accept the result. Centering,
+    `scale` and `weights` are applied to each measure by itself and estimated from the fitted
+    people, also within halves, folds and resamples. The model keeps them.
 
     Parameters
     ----------
     measures : mapping of str to Cohort
-        Measure → its cohort, in memory or stored. All must be on one mesh; people are matched by name.
+        Measure → its cohort, in memory or stored. All must be on one mesh; people are matched by
+        name.
     share : {"maps", "loadings"}
-        What the measures have in common. "maps": one set of maps, with a loading per person, component and measure.
-        "loadings": one loading per person and component, with maps of each measure.
+        What the measures have in common. "maps": one set of maps, with a loading per person,
+        component and measure. "loadings": one loading per person and component, with maps of each
+        measure.
     scale : {"none", "variance", "zscore"}, default="none"
-        Whether to divide each measure by the root of its total variance, or each site by its standard deviation (not
-        for non-negative factorizations). Measures in different units need one of these.
+        Whether to divide each measure by the root of its total variance, or each site by its
+        standard deviation (not for non-negative factorizations). Measures in different units need
+        one of these.
     weights : mapping of str to float, default=None
         Weight of the squared error of each measure; 1 if not given.
     missing : {"raise", "skip"}, default="raise"
@@ -417,18 +489,30 @@ def _check(measures: Any, share: str) -> None:
     """Refuse what are not cohorts of one mesh and hemisphere under names that files may have."""
     if not isinstance(measures, Mapping) or not measures:
         found = "none" if isinstance(measures, Mapping) else type(measures).__name__
-        raise ArgumentError("measures", Phrase(found), "name → cohort, e.g. {{'thickness': cohort}}")
+        raise ArgumentError(
+            "measures", Phrase(found), "name → cohort, e.g. {{'thickness': cohort}}"
+        )
     for name, one in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
-            raise ArgumentError("measures", name, "names of letters and digits, because file names contain them")
-        if twice := [other for other in measures if other != name and str(other).lower() == name.lower()]:
+            raise ArgumentError(
+                "measures", name, "names of letters and digits, because file names contain them"
+            )
+        if twice := [
+            other for other in measures if other != name and str(other).lower() == name.lower()
+        ]:
             expected = "names that differ in more than case: on Windows and macOS their files would be the same"
             raise ArgumentError("measures", [name, *twice], expected)
-        if not all(hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")):
-            raise ArgumentError("measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts")
+        if not all(
+            hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")
+        ):
+            raise ArgumentError(
+                "measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts"
+            )
         if hasattr(one, "steps") or measures_of(one) is not None:
             what = "unadjusted cohorts: join them first, then regress out covariates and scanners"
-            raise ArgumentError("measures", Phrase(f"{name!r}, which is joined or adjusted already"), what)
+            raise ArgumentError(
+                "measures", Phrase(f"{name!r}, which is joined or adjusted already"), what
+            )
         if share == "maps" and MEASURE in one.participants:
             what = f"tables without a column {MEASURE!r}, which icofactor adds"
             raise ArgumentError("measures", Phrase(f"one in {name!r}"), what)
@@ -447,7 +531,9 @@ def check_sites_alike(measures: Mapping[str, Any]) -> None:
             remedy = (
                 "give both in the same regions, in one order"
                 if lost is None
-                else (f"only one has a region {literal(lost)}: name regions alike, or give their atlas ({{parcels}})")
+                else (
+                    f"only one has a region {literal(lost)}: name regions alike, or give their atlas ({{parcels}})"
+                )
             )
         elif mesh_name_of(one.sites) != mesh:
             remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {literal(mesh)})"
@@ -455,17 +541,25 @@ def check_sites_alike(measures: Mapping[str, Any]) -> None:
             remedy = "read the same hemispheres of both ({hemisphere='left'})"
         else:
             remedy = "their vertices lie elsewhere or in another order, so resample one first"
-        on = [f"{literal(n)} is on {literal(_place(c))}" for n, c in ((first, reference), (name, one))]
-        raise ArgumentError("measures", None, f"Measures must be on one mesh: {', '.join(on)}; {remedy}")
+        on = [
+            f"{literal(n)} is on {literal(_place(c))}" for n, c in ((first, reference), (name, one))
+        ]
+        raise ArgumentError(
+            "measures", None, f"Measures must be on one mesh: {', '.join(on)}; {remedy}"
+        )
 
 
 def _place(cohort: Any) -> str:
     sites, side = cohort.sites, cohort.hemisphere
-    where = mesh_name_of(sites) if sites.regions is None else f"{sites.n} regions of {sites.regions}"
+    where = (
+        mesh_name_of(sites) if sites.regions is None else f"{sites.n} regions of {sites.regions}"
+    )
     return f"{where} ({'both hemispheres' if side == 'both' else f'{side} hemisphere'})"
 
 
-def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+def _matched(
+    measures: Mapping[str, Any], missing: str
+) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """The cohorts of the people who have every measure, in the order of the first; who lacks which."""
     rows: dict[str, dict[str, int]] = {}
     everyone: dict[str, str] = {}
@@ -477,19 +571,31 @@ def _matched(measures: Mapping[str, Any], missing: str) -> tuple[dict[str, Any],
             same = [str(who) for who, key in zip(one.subjects, keys, strict=True) if key == twice]
             what = f"{literal(name.capitalize())} has {literal(' and '.join(same))}, which are one person in other "
             raise ArgumentError("measures", None, what + "measures: rename them")
-        everyone |= {key: str(who) for key, who in zip(keys, one.subjects, strict=True) if key not in everyone}
-    lacks = {who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()}
+        everyone |= {
+            key: str(who)
+            for key, who in zip(keys, one.subjects, strict=True)
+            if key not in everyone
+        }
+    lacks = {
+        who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()
+    }
     left_out = {who: lacking for who, lacking in lacks.items() if lacking}
     if len(left_out) == len(everyone):
-        raise ArgumentError("measures", None, "The measures have no person in common: names of people must agree")
+        raise ArgumentError(
+            "measures", None, "The measures have no person in common: names of people must agree"
+        )
     if left_out and missing == "raise":
         listed = some([f"{who} ({', '.join(lacking)})" for who, lacking in left_out.items()], 10)
-        what = f"Some people lack a measure, {len(left_out)} of {len(everyone)}: {literal(listed)}; "
+        what = (
+            f"Some people lack a measure, {len(left_out)} of {len(everyone)}: {literal(listed)}; "
+        )
         raise ArgumentError("missing", None, what + "{missing='skip'} leaves them out")
     kept = [key for key in next(iter(rows.values())) if everyone[key] not in left_out]
     chosen = {name: [rows[name][key] for key in kept] for name in measures}
     whole = {name: chosen[name] == list(range(len(one.subjects))) for name, one in measures.items()}
-    return {name: one if whole[name] else one[chosen[name]] for name, one in measures.items()}, left_out
+    return {
+        name: one if whole[name] else one[chosen[name]] for name, one in measures.items()
+    }, left_out
 
 
 def _weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
@@ -499,14 +605,20 @@ def _weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
     for name, value in given.items():
         if name not in names:
             raise ArgumentError("weights", name, f"of the measures {literal(', '.join(names))}")
-        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+            value, bool
+        )
         if not number or not 0 < value < np.inf:
-            raise ArgumentError("weights", Phrase(f"{value!r} for {literal(name)}"), "numbers above 0")
+            raise ArgumentError(
+                "weights", Phrase(f"{value!r} for {literal(name)}"), "numbers above 0"
+            )
     return np.array([float(given.get(name, 1.0)) for name in names])
 
 
 def _one_table(cohorts: Mapping[str, Any]) -> dict[str, Any]:
-    """The participants' tables as one; a column that another measure's table holds otherwise is named after that."""
+    """The participants' tables as one; a column that another measure's table holds otherwise is
+    named after that.
+    """
     (_, first), *others = cohorts.items()
     table = dict(first.participants)
     for measure, one in others:

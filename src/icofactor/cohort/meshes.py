@@ -1,4 +1,6 @@
-"""The mesh of a cohort: as given, as names or numbers of vertices tell; and maps that are held in memory already."""
+"""The mesh of a cohort: as given, as names or numbers of vertices tell; and maps that are held in
+memory already.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _DOUBLE = {2 * n for level in _LEVELS for n in (n_nodes(level), n_faces(level))}
 
 
 def is_a_size(n: int) -> bool:
-    """Whether a mesh that is known by name has so many vertices or faces, in one hemisphere or both."""
+    """Whether a mesh that is known by name has so many vertices or faces, in one hemisphere or
+    both.
+    """
     return n in _DOUBLE or 2 * n in _DOUBLE
 
 
@@ -42,7 +46,9 @@ class Mesh:
         """From what the user gives: a name, Sites, a sphere file, or a pair of these."""
         if isinstance(mesh, tuple | list):
             if len(mesh) != 2:
-                raise ArgumentError("mesh", Phrase(str(len(mesh))), "one mesh or a pair (left, right)")
+                raise ArgumentError(
+                    "mesh", Phrase(str(len(mesh))), "one mesh or a pair (left, right)"
+                )
             left, right = (_sites(one) for one in mesh)
             return cls((left, right))
         if mesh is None or isinstance(mesh, Sites):
@@ -66,7 +72,9 @@ class Mesh:
         if isinstance(self.given, tuple):
             return self.given[0].n if n == self.given[0].n + self.given[1].n else None
         if isinstance(self.given, Sites):
-            if self.given.n_roots == 20:  # a file of both hemispheres, of which one may be asked for
+            if (
+                self.given.n_roots == 20
+            ):  # a file of both hemispheres, of which one may be asked for
                 return self.given.n if n == 2 * self.given.n else None
             return int((self.given.hemisphere == 0).sum()) if n == self.given.n else None
         return n // 2 if n in _DOUBLE else None
@@ -124,7 +132,12 @@ def _level(name: str) -> int:
 
 def is_name(mesh: Any) -> bool:
     """Whether a mesh is given by its name, not by a file."""
-    return isinstance(mesh, str) and "/" not in mesh and not mesh.endswith(".gii") and not Path(mesh).is_file()
+    return (
+        isinstance(mesh, str)
+        and "/" not in mesh
+        and not mesh.endswith(".gii")
+        and not Path(mesh).is_file()
+    )
 
 
 def _sites(mesh: Any) -> Sites:
@@ -134,17 +147,23 @@ def _sites(mesh: Any) -> Sites:
         return Sites.named(mesh)
     if isinstance(mesh, str | os.PathLike):
         return Sites.from_file(Path(mesh).expanduser())
-    raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a name, Sites, a sphere file or a pair of these")
+    raise ArgumentError(
+        "mesh", Phrase(type(mesh).__name__), "a name, Sites, a sphere file or a pair of these"
+    )
 
 
 def check_array(X: Any) -> Any:
     """X as an array of numbers of two dimensions; memmaps and their like stay what they are."""
     if hasattr(X, "tocsr"):
-        raise ArgumentError("X", Phrase("a sparse matrix, use X.toarray()"), "a dense array of subjects × sites")
+        raise ArgumentError(
+            "X", Phrase("a sparse matrix, use X.toarray()"), "a dense array of subjects × sites"
+        )
     if isinstance(X, np.ma.MaskedArray):
         text = "X is a masked array, whose mask would be lost; use X.filled(np.nan) and pass {mask}"
         raise ArgumentError("X", None, text)
-    if not (hasattr(X, "shape") and isinstance(getattr(X, "dtype", None), np.dtype)) or hasattr(X, "iloc"):
+    if not (hasattr(X, "shape") and isinstance(getattr(X, "dtype", None), np.dtype)) or hasattr(
+        X, "iloc"
+    ):
         try:
             X = np.asarray(X)
         except ValueError as problem:
@@ -152,10 +171,14 @@ def check_array(X: Any) -> Any:
             raise ArgumentError("X", None, text) from None
     if np.dtype(X.dtype).kind not in "fiu":
         complex_too = "Complex data not supported: " if np.dtype(X.dtype).kind == "c" else ""
-        raise ArgumentError("X", None, f"{complex_too}X must contain real numbers; found dtype {X.dtype}")
+        raise ArgumentError(
+            "X", None, f"{complex_too}X must contain real numbers; found dtype {X.dtype}"
+        )
     if len(X.shape) != 2:
         hint = ". One map is X.reshape(1, -1). Reshape your data" if len(X.shape) == 1 else ""
-        raise ArgumentError("X", Phrase(f"shape {tuple(X.shape)}{hint}"), "subjects × sites, two dimensions")
+        raise ArgumentError(
+            "X", Phrase(f"shape {tuple(X.shape)}{hint}"), "subjects × sites, two dimensions"
+        )
     return X
 
 

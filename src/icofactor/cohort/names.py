@@ -51,7 +51,8 @@ _MEASURES = {
 
 
 def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **words: str) -> None:
-    """Refuse names and cells that no table, page or terminal could show, before hours of work end in one.
+    """Refuse names and cells that no table, page or terminal could show, before hours of work end
+    in one.
 
     Parameters
     ----------
@@ -59,13 +60,20 @@ def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **word
     """
     for name in subjects:
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():
-            raise ArgumentError("subjects", name[:80], f"named by 1 to {_MAX_NAME} printable characters")
+            raise ArgumentError(
+                "subjects", name[:80], f"named by 1 to {_MAX_NAME} printable characters"
+            )
     for argument, word in words.items():
         if UNSAFE.search(word) or len(word) > _MAX_NAME:
-            raise ArgumentError(argument, word[:80], f"at most {_MAX_NAME} characters without {_CONTROLS}")
+            raise ArgumentError(
+                argument, word[:80], f"at most {_MAX_NAME} characters without {_CONTROLS}"
+            )
     for column, values in participants.items():
         numbers = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
-        for cell in (str(column), *([] if numbers else (value for value in values if isinstance(value, str)))):
+        for cell in (
+            str(column),
+            *([] if numbers else (value for value in values if isinstance(value, str))),
+        ):
             if UNSAFE.search(cell) or len(cell) > MAX_CELL:
                 expected = f"free of {_CONTROLS}, and each cell of at most {MAX_CELL} characters"
                 raise ArgumentError("participants", cell[:80], expected)
@@ -79,8 +87,17 @@ def subject_of(path: Path) -> str | None:
     """The subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
     folders = path.parts[:-1]
     named = _BIDS_SUBJECT.search(path.name)
-    if len(folders) >= 2 and folders[-1] == "surf" and named is None and _CAT12.search(path.name) is None:
-        if len(folders) >= 3 and _SESSION.fullmatch(folders[-2]) and _BIDS_SUBJECT.fullmatch(folders[-3]):
+    if (
+        len(folders) >= 2
+        and folders[-1] == "surf"
+        and named is None
+        and _CAT12.search(path.name) is None
+    ):
+        if (
+            len(folders) >= 3
+            and _SESSION.fullmatch(folders[-2])
+            and _BIDS_SUBJECT.fullmatch(folders[-3])
+        ):
             return folders[-3]
         return folders[-2]
     if "MNINonLinear" in folders[1:]:
@@ -91,18 +108,20 @@ def subject_of(path: Path) -> str | None:
     return next((folder for folder in reversed(folders) if _BIDS_SUBJECT.fullmatch(folder)), None)
 
 
-def subjects_of(paths: Sequence[Path], stems: Sequence[str], known: Set[str] = frozenset()) -> list[str]:
+def subjects_of(
+    paths: Sequence[Path], stems: Sequence[str], known: Set[str] = frozenset()
+) -> list[str]:
     """Subjects of files that belong together.
 
-    Where no convention tells, the part of the names that differs does: the stem (the name without hemisphere and
-    ending) less what all stems end with, and less what all begin with up to the last word for a measure, smoothing or
-    mesh; or, when all stems are alike, the last folder that differs. Of one subject alone the stem less such words,
-    else the folder.
+    Where no convention tells, the part of the names that differs does: the stem (the name without
+    hemisphere and ending) less what all stems end with, and less what all begin with up to the last
+    word for a measure, smoothing or mesh; or, when all stems are alike, the last folder that
+    differs. Of one subject alone the stem less such words, else the folder.
 
     Parameters
     ----------
-    known : names of subjects, without "sub-"; where they are the names less all that is common, or less nothing, that
-        is taken.
+    known : names of subjects, without "sub-"; where they are the names less all that is common, or
+        less nothing, that is taken.
     """
     stems = [
         path.name[found.end() : -4] if (found := _CAT12.search(path.name)) else stem
@@ -110,7 +129,8 @@ def subjects_of(paths: Sequence[Path], stems: Sequence[str], known: Set[str] = f
     ]
     told = [subject_of(path) for path in paths]
     if len(paths) > 1 and len(set(told)) == 1 and {path.parent.name for path in paths} == {"surf"}:
-        # one folder of everyone's maps, not a subject's: unless it holds one subject's maps of several kinds
+        # one folder of everyone's maps, not a subject's: unless it holds one subject's maps of
+        # several kinds
         apart = _told_apart(list(paths), stems, known)
         if len({path.parent for path in paths}) == 1 and not any(map(_says_nothing, apart)):
             return apart
@@ -131,17 +151,25 @@ def _told_apart(paths: list[Path], stems: list[str], known: Set[str] = frozenset
         kept = next((2 * i for i in range(len(words), 0, -1) if _says_nothing(words[i - 1])), 0)
         cuts = [(kept, end), (start, end), (0, end), (0, 0)]
         named = [["".join(p[first : len(p) - last]) for p in pieces] for first, last in cuts]
-        return next((names for names in named if not known.isdisjoint(names)), named[0]) if known else named[0]
+        return (
+            next((names for names in named if not known.isdisjoint(names)), named[0])
+            if known
+            else named[0]
+        )
     depth = min(len(path.parts) for path in paths)
     for up in range(2, depth + 1):
         folders = [path.parts[-up] for path in paths]
         if len(set(folders)) > 1:
             return folders
-    return [_named(stem) or path.parent.name or stem for path, stem in zip(paths, stems, strict=True)]
+    return [
+        _named(stem) or path.parent.name or stem for path, stem in zip(paths, stems, strict=True)
+    ]
 
 
 def _shared(pieces: list[list[str]]) -> int:
-    """How many pieces all begin with, each word with the separator after it; something is left of each."""
+    """How many pieces all begin with, each word with the separator after it; something is left of
+    each.
+    """
     n = 0
     while all(len(p) > n + 1 for p in pieces) and len({p[n] for p in pieces}) == 1:
         n += 1
@@ -154,7 +182,9 @@ def _says_nothing(word: str) -> bool:
 
 
 def _named(stem: str) -> str:
-    """A stem without the words at its end that name no subject, so that one file is called as among others."""
+    """A stem without the words at its end that name no subject, so that one file is called as among
+    others.
+    """
     pieces = re.split(r"([._-])", stem)
     while pieces and _says_nothing(pieces[-1]):
         del pieces[-2:]
@@ -164,7 +194,9 @@ def _named(stem: str) -> str:
 
 
 def mesh_of(name: str) -> str | None:
-    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR32k", ("fsLR" without a density), or None."""
+    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR32k", ("fsLR" without a density),
+    or None.
+    """
     if "fs_LR" in name or "space-fsLR" in name:
         told = _FS_LR.search(name)
         density = "" if told is None else told[1] or told[2]
@@ -191,7 +223,9 @@ def measure_of(name: str) -> str | None:
 
 
 def smoothing_of(name: str) -> int | None:
-    """The full width at half maximum in mm that a name tells of, as recon-all -qcache and mris_preproc write it."""
+    """The full width at half maximum in mm that a name tells of, as recon-all -qcache and
+    mris_preproc write it.
+    """
     found = _SMOOTHING.search(name)
     return None if found is None else int(found[1])
 

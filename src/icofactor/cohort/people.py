@@ -1,7 +1,8 @@
-"""Rows are scans, people are groups: who was scanned when, which scans are fitted, and which rows belong together.
+"""Rows are scans, people are groups: who was scanned when, which scans are fitted, and which rows
+belong together.
 
-A cohort's `subjects` name its scans, no two alike. Where people were scanned several times, `participants` holds the
-person of each scan in participant_id and the session in session_id.
+A cohort's `subjects` name its scans, no two alike. Where people were scanned several times,
+`participants` holds the person of each scan in participant_id and the session in session_id.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def scan_name(person: str, session: str) -> str:
 
 
 def scan_of(name: str) -> Scan | None:
-    """Person and session that the name of a folder tells, e.g. sub-01_ses-1 or sub-01_ses-1.long.sub-01; else None."""
+    """Person and session that the name of a folder tells, e.g. sub-01_ses-1 or
+    sub-01_ses-1.long.sub-01; else None.
+    """
     long = _LONG.fullmatch(name)
     if long is not None:
         inner, template = scan_of(long["scan"]), _BASE_NAME.match(long["base"])
@@ -70,8 +73,10 @@ def scan_of(name: str) -> Scan | None:
 
 
 def scans_of(names: Sequence[str]) -> dict[str, Scan]:
-    """Scans that names tell, where one of the people has several; else none. FreeSurfer's time points are those of
-    the people whose base they made."""
+    """Scans that names tell, where one of the people has several; else none. FreeSurfer's time
+    points are those of
+    the people whose base they made.
+    """
     known = {name: scan for name in names if (scan := scan_of(name)) is not None}
     return known if repeated(known) else {}
 
@@ -82,14 +87,21 @@ def repeated(scans: Mapping[str, Scan]) -> bool:
 
 
 def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str]:
-    """Name of a FreeSurfer folder → its stream: cross, base or long. `bases`: names known to be bases."""
+    """Name of a FreeSurfer folder → its stream: cross, base or long. `bases`: names known to be
+    bases.
+    """
     longs = [match for name in names if (match := _LONG.fullmatch(name))]
     people = {scan[0] for name in names if (scan := scan_of(name)) is not None}
     base = {match["base"] for match in longs} | people | set(bases)
-    return {name: "long" if _LONG.fullmatch(name) else "base" if name in base else "cross" for name in names}
+    return {
+        name: "long" if _LONG.fullmatch(name) else "base" if name in base else "cross"
+        for name in names
+    }
 
 
-def choose_stream(names: Sequence[str], stream: str | None, where: str, bases: Sequence[str] = ()) -> list[str]:
+def choose_stream(
+    names: Sequence[str], stream: str | None, where: str, bases: Sequence[str] = ()
+) -> list[str]:
     """The folders of one of FreeSurfer's streams: that asked for, or the only one."""
     if stream is not None and stream not in STREAMS:
         raise ArgumentError("stream", stream, "'cross', 'base' or 'long'")
@@ -99,7 +111,11 @@ def choose_stream(names: Sequence[str], stream: str | None, where: str, bases: S
         return list(names)
     if stream not in counts:
         listed = ", ".join(f"{kind} ({counts[kind]})" for kind in STREAMS if counts[kind])
-        what = "choose one of FreeSurfer's streams with {stream}" if stream is None else f"has no {stream} folders"
+        what = (
+            "choose one of FreeSurfer's streams with {stream}"
+            if stream is None
+            else f"has no {stream} folders"
+        )
         raise CohortError(where, f"{what}; there are {listed}")
     return [name for name in names if of[name] == stream]
 
@@ -116,7 +132,8 @@ class People:
     scans : names of the rows, no two alike.
     persons : the person of each.
     sessions : the session of each; None where rows are people.
-    measures : the measure of each, where scans have a row per measure: all of the first measure, then of the second.
+    measures : the measure of each, where scans have a row per measure: all of the first measure,
+        then of the second.
     """
 
     scans: tuple[str, ...]
@@ -126,10 +143,16 @@ class People:
 
     @classmethod
     def of(cls, subjects: Sequence[str], participants: Mapping[str, Any]) -> People:
-        """From a cohort's names and table. Without a column of sessions, scans of one person are told apart by name."""
+        """From a cohort's names and table. Without a column of sessions, scans of one person are
+        told apart by name.
+        """
         names = tuple(map(str, subjects))
         measures = _measures(names, participants)
-        scans = names if measures is None else tuple(map(str.removesuffix, names, (f"_{one}" for one in measures)))
+        scans = (
+            names
+            if measures is None
+            else tuple(map(str.removesuffix, names, (f"_{one}" for one in measures)))
+        )
         persons = tuple(map(_text, participants.get(PERSON, scans)))
         if len(persons) != len(names) or list(map(bare, persons)) == list(map(bare, scans)):
             return cls(names, scans, None, measures)
@@ -158,15 +181,23 @@ class People:
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """The first columns of tables: participant_id, session_id where scans are not people, measure of several."""
+        """The first columns of tables: participant_id, session_id where scans are not people,
+        measure of several.
+        """
         more = {SESSION: self.sessions, MEASURE: self.measures}
-        return {PERSON: list(self.persons), **{name: list(values) for name, values in more.items() if values}}
+        return {
+            PERSON: list(self.persons),
+            **{name: list(values) for name, values in more.items() if values},
+        }
 
     @property
     def known(self) -> dict[str, Scan]:
         """Scan → person and session; empty where rows are people."""
         sessions = self.sessions or ()
-        return {scan: (who, when) for scan, who, when in zip(self.scans, self.persons, sessions, strict=bool(sessions))}
+        return {
+            scan: (who, when)
+            for scan, who, when in zip(self.scans, self.persons, sessions, strict=bool(sessions))
+        }
 
     def __getitem__(self, rows: Sequence[int]) -> People:
         some_of: Any = lambda values: None if values is None else tuple(values[row] for row in rows)
@@ -178,7 +209,9 @@ class People:
     @property
     def as_scans(self) -> str:
         """40 scans of 8 people."""
-        return f"{counted(self.n_scans, 'scan')} of {self.n} {'person' if self.n == 1 else 'people'}"
+        return (
+            f"{counted(self.n_scans, 'scan')} of {self.n} {'person' if self.n == 1 else 'people'}"
+        )
 
 
 def _text(value: Any) -> str:
@@ -188,7 +221,9 @@ def _text(value: Any) -> str:
 def _measures(names: Sequence[str], participants: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The measure of each row, where rows are named after it, as those of joined measures are."""
     found = tuple(map(str, participants.get(MEASURE, ())))
-    named = len(found) == len(names) > 0 and all(map(str.endswith, names, (f"_{one}" for one in found)))
+    named = len(found) == len(names) > 0 and all(
+        map(str.endswith, names, (f"_{one}" for one in found))
+    )
     return found if named else None
 
 
@@ -203,7 +238,9 @@ def warn_of_repeated(cohort: Any) -> None:
     people = people_of(cohort)
     if people is not None and people.repeated:
         remedy = "fit one scan per person, e.g. fit_cohort(..., fit_on='baseline'), or ignore this warning to fit all"
-        warnings.warn(f"{REPEATED} in this fit ({people.as_scans}): {remedy}", UserWarning, stacklevel=5)
+        warnings.warn(
+            f"{REPEATED} in this fit ({people.as_scans}): {remedy}", UserWarning, stacklevel=5
+        )
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
@@ -219,7 +256,8 @@ class FitOn:
     Attributes
     ----------
     which : "baseline", "one-per-person", "all"; None where nobody has several.
-    order : column by which the first scan of a person is found; by the name of its session when None.
+    order : column by which the first scan of a person is found; by the name of its session when
+        None.
     seed : of the draw of one scan per person.
     """
 
@@ -231,7 +269,9 @@ class FitOn:
         if self.which is not None and self.which not in FIT_ON:
             raise ArgumentError("fit_on", self.which, "'baseline', 'one-per-person' or 'all'")
         if self.order is not None and self.which != "baseline":
-            raise ArgumentError("order", None, "{order} chooses the first scan; use it with {fit_on='baseline'}")
+            raise ArgumentError(
+                "order", None, "{order} chooses the first scan; use it with {fit_on='baseline'}"
+            )
 
     def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
         """Rows to fit, in order; refuses repeated scans without a choice."""
@@ -246,7 +286,9 @@ class FitOn:
             return everyone
         if self.which is None:
             raise ArgumentError(
-                "fit_on", None, f"There are {people.as_scans}: choose with {{fit_on}} what to fit: {_CHOICES}"
+                "fit_on",
+                None,
+                f"There are {people.as_scans}: choose with {{fit_on}} what to fit: {_CHOICES}",
             )
         of: dict[str, list[int]] = {}
         for row, person in enumerate(people.persons):
@@ -255,7 +297,10 @@ class FitOn:
             rng = np.random.default_rng(self.seed)
             return np.sort([rows[int(rng.integers(len(rows)))] for rows in of.values()])
         sessions = people.sessions or people.scans
-        first = lambda row: (() if key is None else (key[row],), natural(session_key(sessions[row])))
+        first = lambda row: (
+            () if key is None else (key[row],),
+            natural(session_key(sessions[row])),
+        )
         return np.sort([min(rows, key=first) for rows in of.values()])
 
     @property
@@ -275,16 +320,22 @@ def _order_key(column: str, people: People, participants: Mapping[str, Any]) -> 
     return [natural(cell) for cell in cells]
 
 
-def _known_cells(column: str, people: People, participants: Mapping[str, Any], argument: str) -> list[str]:
+def _known_cells(
+    column: str, people: People, participants: Mapping[str, Any], argument: str
+) -> list[str]:
     """A column as text, none missing."""
     if column not in participants:
         listed = ", ".join(str(name) for name in participants) or "none"
-        raise ArgumentError(argument, column, f"a column of the participants table ({literal(listed)})")
+        raise ArgumentError(
+            argument, column, f"a column of the participants table ({literal(listed)})"
+        )
     cells = [cell_text(value) for value in participants[column]]
     missing = [name for name, cell in zip(people.scans, cells, strict=True) if is_missing(cell)]
     if missing:
         raise ArgumentError(
-            argument, column, f"a column without missing values; values are missing for {some(missing, 10)}"
+            argument,
+            column,
+            f"a column without missing values; values are missing for {some(missing, 10)}",
         )
     return cells
 
@@ -306,7 +357,9 @@ class RowGroups:
     @classmethod
     def of(cls, labels: Sequence[Any]) -> RowGroups:
         number: dict[Any, int] = {}
-        return cls(np.array([number.setdefault(label, len(number)) for label in labels], dtype=np.int64))
+        return cls(
+            np.array([number.setdefault(label, len(number)) for label in labels], dtype=np.int64)
+        )
 
     @property
     def n(self) -> int:
@@ -322,13 +375,20 @@ class RowGroups:
         """Rows of as many groups as there are, drawn with replacement."""
         return np.concatenate([self.members[g] for g in rng.integers(self.n, size=self.n)])
 
-    def deal(self, strata: NDArray[np.int64], n_parts: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """(n_rows,) part of each row: whole groups, parts of nearly equal size overall and within each stratum. A group
-        counts to the stratum of most of its rows."""
+    def deal(
+        self, strata: NDArray[np.int64], n_parts: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """(n_rows,) part of each row: whole groups, parts of nearly equal size overall and within
+        each stratum. A group counts to the stratum of most of its rows.
+        """
         own = np.array([np.bincount(strata[rows]).argmax() for rows in self.members])
-        order = np.concatenate([rng.permutation(np.flatnonzero(own == s)) for s in rng.permutation(np.unique(own))])
+        order = np.concatenate(
+            [rng.permutation(np.flatnonzero(own == s)) for s in rng.permutation(np.unique(own))]
+        )
         sizes = np.array([len(rows) for rows in self.members])
-        order = order[np.argsort(-sizes[order], kind="stable")]  # large ones first, small ones even them out
+        order = order[
+            np.argsort(-sizes[order], kind="stable")
+        ]  # large ones first, small ones even them out
         total, inside = np.zeros(n_parts), np.zeros((n_parts, int(own.max()) + 1))
         part = np.empty(len(self.codes), dtype=np.int64)
         for group in order:
@@ -355,12 +415,16 @@ def groups_of(
         labels: Sequence[Any] = [bare(person) for person in people.persons]
     elif isinstance(groups, str):
         if people is None:
-            raise ArgumentError("groups", groups, "one label per row, because an array has no participants table")
+            raise ArgumentError(
+                "groups", groups, "one label per row, because an array has no participants table"
+            )
         labels = _known_cells(groups, people, participants, "groups")
     else:
         labels = [cell_text(label) for label in groups]
         if len(labels) != n_rows:
-            raise ArgumentError("groups", None, f"{{groups}} has {len(labels)} labels; there are {n_rows} rows")
+            raise ArgumentError(
+                "groups", None, f"{{groups}} has {len(labels)} labels; there are {n_rows} rows"
+            )
         if any(map(is_missing, labels)):
             row = next(i for i, label in enumerate(labels) if is_missing(label))
             raise ArgumentError("groups", None, f"{{groups}} is missing for row {row}")
@@ -371,14 +435,18 @@ def groups_of(
         torn = [person for person, found in of.items() if len(found) > 1]
         if torn:
             raise ArgumentError(
-                "groups", None, f"{{groups}} must not split people; several groups contain scans of {some(torn, 10)}"
+                "groups",
+                None,
+                f"{{groups}} must not split people; several groups contain scans of {some(torn, 10)}",
             )
     found = RowGroups.of(labels)
     if found.n == n_rows:
         return None
     if found.n < least:
         what = counted(found.n, "group")
-        raise ArgumentError("groups", None, f"{{groups}} makes {what} of {n_rows} rows; at least {least} are needed")
+        raise ArgumentError(
+            "groups", None, f"{{groups}} makes {what} of {n_rows} rows; at least {least} are needed"
+        )
     return found
 
 
@@ -395,7 +463,8 @@ class Scans:
     rows : numbers of the rows that are fitted.
     groups : of the rows that are fitted; None where each stands alone.
     fit_on : the choice.
-    column : of the participants, that the groups come from; None for people, or labels that were given.
+    column : of the participants, that the groups come from; None for people, or labels that were
+        given.
     """
 
     people: People | None
@@ -433,7 +502,9 @@ class Scans:
 
     @property
     def sentence(self) -> str:
-        """40 scans of 8 people; fitted on the first scan of each. Empty where every row is a person."""
+        """40 scans of 8 people; fitted on the first scan of each. Empty where every row is a
+        person.
+        """
         if self.people is None or not self.people.repeated:
             return ""
         return f"{self.people.as_scans}; fitted on {self.fit_on.phrase}"
@@ -454,7 +525,8 @@ def choose_scans(
     ----------
     cohort : Cohort, one that is stored or planned, or an array.
     fit_on, order : see `FitOn`.
-    groups : column of the participants, one label per row of the cohort, or None for the scans of a person.
+    groups : column of the participants, one label per row of the cohort, or None for the scans of a
+        person.
     seed : of the draw of one scan per person.
     least : groups that are needed.
     n_rows : of an array.
@@ -463,12 +535,20 @@ def choose_scans(
     table: Mapping[str, Any] = getattr(cohort, "participants", {})
     n = len(people.scans) if people is not None else len(cohort) if n_rows is None else n_rows
     if people is None and fit_on not in (None, "all"):
-        raise ArgumentError("fit_on", fit_on, "'all' for an array, which has no information about its rows")
+        raise ArgumentError(
+            "fit_on", fit_on, "'all' for an array, which has no information about its rows"
+        )
     rows = np.arange(n) if people is None else chosen.rows(people, table)
     if not isinstance(groups, str | None):
         labels = list(groups)
         groups_of(labels, people, table, n, 1)  # whole people, and a label for every row
         groups = [labels[row] for row in rows]
-    some_of = {name: np.asarray(values)[rows] for name, values in table.items()} if len(rows) < n else table
-    together = groups_of(groups, None if people is None else people[rows.tolist()], some_of, len(rows), least)
+    some_of = (
+        {name: np.asarray(values)[rows] for name, values in table.items()}
+        if len(rows) < n
+        else table
+    )
+    together = groups_of(
+        groups, None if people is None else people[rows.tolist()], some_of, len(rows), least
+    )
     return Scans(people, rows, together, chosen, groups if isinstance(groups, str) else None)

@@ -59,11 +59,14 @@ class Piece:
     def without_values(self) -> Piece:
         """What is needed to report on the file."""
         empty = {side: np.empty((self.n_maps, 0)) for side in self.parts}
-        return replace(self, parts=empty, maps=replace(self.maps, parts=dict(empty.items()), mask=None))
+        return replace(
+            self, parts=empty, maps=replace(self.maps, parts=dict(empty.items()), mask=None)
+        )
 
 
 class Reader:
-    """Reads the files of a cohort, each once: what was looked at while planning is kept until it is taken.
+    """Reads the files of a cohort, each once: what was looked at while planning is kept until it is
+    taken.
 
     Parameters
     ----------
@@ -83,7 +86,12 @@ class Reader:
         tables: Mapping[Path, Maps] | None = None,
     ) -> None:
         self._tables = tables or {}
-        self.mesh, self.hemisphere, self.measure, self.map_name = mesh, hemisphere, measure, map_name
+        self.mesh, self.hemisphere, self.measure, self.map_name = (
+            mesh,
+            hemisphere,
+            measure,
+            map_name,
+        )
         self._kept: dict[Path, Piece | CohortError] = {}
 
     def look(self, path: Path, side: str | None) -> Piece | CohortError:
@@ -97,13 +105,19 @@ class Reader:
         found = self._kept.pop(path, None)
         return self._read(path, side) if found is None else found
 
-    def first(self, files: Iterable[tuple[Path, str | None]], fitting: bool = False) -> Piece | None:
-        """The first file that can be read, and (`fitting`) can be of the mesh: a wrong first file must not decide."""
+    def first(
+        self, files: Iterable[tuple[Path, str | None]], fitting: bool = False
+    ) -> Piece | None:
+        """The first file that can be read, and (`fitting`) can be of the mesh: a wrong first file
+        must not decide.
+        """
         for path, side in files:
             piece = self.look(path, side)
             if isinstance(piece, CohortError):
                 continue  # reported when all files are read
-            if not fitting or all(n in (self.mesh.wanted(side) or [n]) for side, n in piece.seen.sizes.items()):
+            if not fitting or all(
+                n in (self.mesh.wanted(side) or [n]) for side, n in piece.seen.sizes.items()
+            ):
                 return piece
             self._kept[path] = piece.without_values()  # there may be many such files
         return None
@@ -147,14 +161,18 @@ def _by_hemisphere(
     found: Mapping[str | None, NDArray[Any]], told: str | None, reader: Reader
 ) -> dict[str, NDArray[Any]]:
     """Which columns are left and which are right, from the file, its name, or the user."""
-    parts: dict[str, NDArray[Any]] = {side: part for side, part in found.items() if side is not None}
+    parts: dict[str, NDArray[Any]] = {
+        side: part for side, part in found.items() if side is not None
+    }
     whole = found.get(None)
     if whole is not None:
         n = whole.shape[1]
         n_left, known = reader.mesh.split(n), reader.mesh.wanted("left")
         if n_left is not None:
             if told is not None:
-                raise Unreadable(f"is named {told}, but has {n} sites, the number of both hemispheres together")
+                raise Unreadable(
+                    f"is named {told}, but has {n} sites, the number of both hemispheres together"
+                )
             parts = {"left": whole[:, :n_left], "right": whole[:, n_left:]}
         elif told is not None:
             parts = {told: whole}
@@ -164,11 +182,17 @@ def _by_hemisphere(
             raise Unreadable(f"has {n} sites; mesh {reader.mesh} has {known[0]} in each hemisphere")
         elif not known and not is_a_size(n):
             text = f"has {n} sites, which is not the size of a known mesh (fsaverage5: 10242 per hemisphere)"
-            raise Unreadable(f"{text}; give its sphere with {{mesh}}, or for regions their atlas with {{parcels}}")
+            raise Unreadable(
+                f"{text}; give its sphere with {{mesh}}, or for regions their atlas with {{parcels}}"
+            )
         else:
-            raise Unreadable(f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left' or 'right'}}")
+            raise Unreadable(
+                f"has {n} sites and does not name its hemisphere; pass {{hemisphere='left' or 'right'}}"
+            )
     elif told is not None and told not in parts:
-        raise Unreadable(f"is named {told}, but its metadata say {next(iter(parts))}: which is right?")
+        raise Unreadable(
+            f"is named {told}, but its metadata say {next(iter(parts))}: which is right?"
+        )
     if reader.hemisphere in SIDES:
         if reader.hemisphere not in parts:
             raise Unreadable(
@@ -189,7 +213,8 @@ def _number(maps: Maps, wanted: str | int) -> int:
 
 
 def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> bool:
-    """One map into a row of X; what is too large for float32 becomes infinite, and is reported later.
+    """One map into a row of X; what is too large for float32 becomes infinite, and is reported
+    later.
 
     Returns
     -------
@@ -204,12 +229,11 @@ def copy_map(values: NDArray[Any], into: NDArray[np.float32]) -> bool:
 
 def several(piece: Piece) -> CohortError:
     """A file with many maps where one was expected."""
-    remedy = (
-        "choose one with {map_name}, or compute a map from a time series first (icofactor prepare reho FOLDER, or alff)"
-    )
+    remedy = "choose one with {map_name}, or compute a map from a time series first (icofactor prepare reho FOLDER, or alff)"
     text = f"contains {piece.n_maps} maps, but one per subject was expected; {remedy}"
     return CohortError(
-        piece.seen.path, Problem(text, f"contain several maps, but one per subject was expected; {remedy}")
+        piece.seen.path,
+        Problem(text, f"contain several maps, but one per subject was expected; {remedy}"),
     )
 
 
@@ -220,12 +244,22 @@ def report_meshes(files: Sequence[Seen], mesh: Mesh, problems: Problems) -> None
         for side, n in seen.sizes.items():
             wanted = mesh.wanted(side)
             if wanted and n not in wanted:
-                problems.add(seen.path, f"has {n} vertices in the {side} hemisphere; mesh {mesh} has {wanted[0]}")
+                problems.add(
+                    seen.path,
+                    f"has {n} vertices in the {side} hemisphere; mesh {mesh} has {wanted[0]}",
+                )
             usual = max((m for s, m in counts if s == side), key=lambda m: counts[side, m])
             if not wanted and n != usual and counts[side, usual] == 1 and len(files) > 2:
                 text = f"has {n} vertices, others {usual}: no two files are on one mesh, as on the subjects' own"
-                problems.add(seen.path, f"{text} surfaces; resample them to one mesh first (recon-all -qcache)")
+                problems.add(
+                    seen.path,
+                    f"{text} surfaces; resample them to one mesh first (recon-all -qcache)",
+                )
             elif not wanted and n != usual:
-                most = f"most of the files ({counts[side, usual]})" if counts[side, usual] > 1 else "another file"
+                most = (
+                    f"most of the files ({counts[side, usual]})"
+                    if counts[side, usual] > 1
+                    else "another file"
+                )
                 text = f"has {n} vertices; {most} ha{'ve' if counts[side, usual] > 1 else 's'} {usual}: another mesh"
                 problems.add(seen.path, text)

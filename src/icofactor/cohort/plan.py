@@ -1,7 +1,8 @@
 """A cohort before it is read: who is in it and which files are theirs, of every kind of input.
 
-A `Plan` is all that `icofactor ... --dry-run` shows, and the first half of `load_cohort`; `Plan.read` is the second. A
-file that was looked at is kept for the reading, so that no file is read twice.
+A `Plan` is all that `icofactor ... --dry-run` shows, and the first half of `load_cohort`;
+`Plan.read` is the second. A file that was looked at is kept for the reading, so that no file is
+read twice.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from icofactor.cohort.names import subject_of
 from icofactor.cohort.people import PERSON, People, scan_of, scans_of, session_key
 from icofactor.cohort.pieces import Files, Piece, Reader, report_meshes, several
 from icofactor.cohort.problems import Journal, Problems
-from icofactor.cohort.read import Details, Stack, read_image_maps, read_singles, read_stacks, stack_columns
+from icofactor.cohort.read import (
+    Details,
+    Stack,
+    read_image_maps,
+    read_singles,
+    read_stacks,
+    stack_columns,
+)
 from icofactor.cohort.subjects import Selection, check_names, unnamed
 from icofactor.errors import ArgumentError, CohortError, Problem, literal
 from icofactor.sphere.names import SIDES, mesh_name_of
@@ -102,7 +110,9 @@ class Plan:
 # ---------------------------------------------------------------------- one subject per file
 
 
-def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader, details: Details) -> Plan:
+def plan_singles(
+    people: list[tuple[str, Files]], wanted: Wanted, reader: Reader, details: Details
+) -> Plan:
     """One map per file, one or two files per subject."""
     problems = details.problems
     if not people:
@@ -110,7 +120,9 @@ def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader
             problems.add("paths", "no subjects remain to read")
         problems.check()
     named = {side for _, files in people for side in files if side is not None}
-    sides = wanted.sides if wanted.hemisphere is not None else [side for side in SIDES if side in named]
+    sides = (
+        wanted.sides if wanted.hemisphere is not None else [side for side in SIDES if side in named]
+    )
     files = [(path, side) for _, there in people for side, path in there.items()]
     widths = _widths(files, sides, reader)
     first = reader.first(files)
@@ -120,8 +132,13 @@ def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader
     elif first.n_maps > 1:
         problems.add_error(several(first))
     names = [name for name, _ in people]
-    of_side = (reader.first((path, named) for path, named in files if named in (None, side)) for side in sides)
-    firsts = list({piece.seen.path: piece for piece in (first, *of_side) if piece is not None}.values())
+    of_side = (
+        reader.first((path, named) for path, named in files if named in (None, side))
+        for side in sides
+    )
+    firsts = list(
+        {piece.seen.path: piece for piece in (first, *of_side) if piece is not None}.values()
+    )
     return _plan_read(
         names,
         {},
@@ -134,12 +151,16 @@ def plan_singles(people: list[tuple[str, Files]], wanted: Wanted, reader: Reader
     )
 
 
-def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], reader: Reader) -> dict[str, int]:
+def _widths(
+    files: list[tuple[Path, str | None]], sides: Sequence[str], reader: Reader
+) -> dict[str, int]:
     """Hemisphere → number of sites, from the first readable file of each that can be of the mesh."""
     widths: dict[str, int] = {}
     for wanted in sides or (None,):
         if wanted not in widths:
-            mine = [(path, side) for path, side in files if side in (None, wanted) or wanted is None]
+            mine = [
+                (path, side) for path, side in files if side in (None, wanted) or wanted is None
+            ]
             piece = reader.first(mine, fitting=True) or reader.first(mine)
             widths.update({} if piece is None else piece.seen.sizes)
     return {side: widths[side] for side in SIDES if side in widths}
@@ -151,8 +172,8 @@ def _widths(files: list[tuple[Path, str | None]], sides: Sequence[str], reader: 
 def are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
     """Whether the files hold several subjects each.
 
-    One file (or pair) with many maps does; of several, only those that name their maps, each differently, do: time
-    series are not taken for subjects.
+    One file (or pair) with many maps does; of several, only those that name their maps, each
+    differently, do: time series are not taken for subjects.
     """
     names: list[str] = []
     for files in groups.values():
@@ -169,7 +190,9 @@ def are_stacks(groups: Mapping[str, Files], reader: Reader) -> bool:
     return bool(names) and len(set(names)) == len(names)
 
 
-def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader: Reader, details: Details) -> Plan:
+def plan_stacks(
+    groups: Mapping[str, Files], names: Sequence[str] | None, reader: Reader, details: Details
+) -> Plan:
     """Files with several maps each, one per subject; who they are is read from the files."""
     problems = details.problems
     stacks: list[Stack] = []
@@ -184,10 +207,16 @@ def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader
         if len({piece.n_maps for piece in pieces}) > 1:
             one, other = pieces
             problems.add(
-                other.seen.path, f"contains {other.n_maps} maps; {literal(one.seen.path)} contains {one.n_maps}"
+                other.seen.path,
+                f"contains {other.n_maps} maps; {literal(one.seen.path)} contains {one.n_maps}",
             )
         elif pieces:
-            stacks.append(Stack(pieces, _names_in(pieces, names if len(groups) == 1 else None, len(groups), details)))
+            stacks.append(
+                Stack(
+                    pieces,
+                    _names_in(pieces, names if len(groups) == 1 else None, len(groups), details),
+                )
+            )
     report_meshes([piece.seen for stack in stacks for piece in stack.pieces], reader.mesh, problems)
     present = {side for stack in stacks for side in stack.sizes} | (
         set(SIDES) if reader.hemisphere == "both" else set()
@@ -199,7 +228,9 @@ def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader
     for name, count in Counter(known).items():
         if count > 1:
             files_with = sorted({str(stack.path) for stack in stacks if name in stack.names})
-            problems.add(f"subject {name}", f"occurs {count} times in {literal(', '.join(files_with))}")
+            problems.add(
+                f"subject {name}", f"occurs {count} times in {literal(', '.join(files_with))}"
+            )
     problems.check()
     columns = stack_columns(stacks, known)
     if PERSON not in columns:
@@ -223,19 +254,30 @@ def plan_stacks(groups: Mapping[str, Files], names: Sequence[str] | None, reader
     )
 
 
-def _names_in(pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: int, details: Details) -> list[str]:
-    """Subjects of the maps of a file: as given, as the maps are named, as participants lists them, or numbers."""
+def _names_in(
+    pieces: Sequence[Piece], given: Sequence[str] | None, n_groups: int, details: Details
+) -> list[str]:
+    """Subjects of the maps of a file: as given, as the maps are named, as participants lists them,
+    or numbers.
+    """
     n, path = pieces[0].n_maps, pieces[0].seen.path
     if given is not None:
         return check_names(given, n, f"{literal(path)} contains {n} maps")
     for piece in pieces:
         names = [subject_of(Path(name)) or name for name in piece.maps.names]
-        if len(set(names)) < n and len(set(piece.maps.names)) == n and all(map(scan_of, piece.maps.names)):
+        if (
+            len(set(names)) < n
+            and len(set(piece.maps.names)) == n
+            and all(map(scan_of, piece.maps.names))
+        ):
             names = list(piece.maps.names)
         if len(set(names)) == n:
             return names
     return unnamed(
-        n, CohortError.place(path), details.selection.participants if n_groups == 1 else None, details.journal
+        n,
+        CohortError.place(path),
+        details.selection.participants if n_groups == 1 else None,
+        details.journal,
     )
 
 
@@ -258,7 +300,9 @@ def _plan_read(
         try:
             sites = reader.mesh.sites(widths)
             details = details.with_mask(widths)
-        except CohortError as error:  # maps of another mesh: what else does not fit them says nothing new
+        except (
+            CohortError
+        ) as error:  # maps of another mesh: what else does not fit them says nothing new
             unknown = error
     return Plan(
         subjects=tuple(names),
@@ -324,8 +368,13 @@ def grouped(found: Found, wanted: Wanted) -> tuple[dict[str, Files], Twice]:
             for side in sides:
                 if side not in files:
                     only = literal(next(iter(files.values())))
-                    found.missing.setdefault(subject, []).append(f"the {side} hemisphere (there is only {only})")
-    ordered = {name: dict(sorted(files.items(), key=lambda item: str(item[0]))) for name, files in groups.items()}
+                    found.missing.setdefault(subject, []).append(
+                        f"the {side} hemisphere (there is only {only})"
+                    )
+    ordered = {
+        name: dict(sorted(files.items(), key=lambda item: str(item[0])))
+        for name, files in groups.items()
+    }
     return ordered, twice
 
 
@@ -336,7 +385,9 @@ def _apart(clashes: Sequence[tuple[Source, Path]]) -> str:
         one, two = entities_of(source.path.name), entities_of(other.name)
         for key in (key for key in two if key in one and one[key] != two[key]):
             values.setdefault(key, set()).update((one[key], two[key]))
-    return literal("; ".join(f"{key} is {', '.join(sorted(found))}" for key, found in values.items()))
+    return literal(
+        "; ".join(f"{key} is {', '.join(sorted(found))}" for key, found in values.items())
+    )
 
 
 def _also(source: Source, other: Path, apart: str) -> str:
@@ -349,10 +400,13 @@ def _also(source: Source, other: Path, apart: str) -> str:
     return Problem(text, f"the subject has other files; {remedy}")
 
 
-# ---------------------------------------------------------------------- what is held or stored already
+# ---------------------------------------------------------------------- what is held or stored
+# already
 
 
-def plan_held(held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None, details: Details, kind: str) -> Plan:
+def plan_held(
+    held: tuple[NDArray[Any], Sites, str], names: Sequence[str] | None, details: Details, kind: str
+) -> Plan:
     """A nilearn SurfaceImage or a DataFrame: maps, sites and hemisphere; one subject per map."""
     maps, sites, hemi = held
     n, problems = maps.shape[0], details.problems
@@ -388,7 +442,9 @@ def plan_store(
     problems: Problems,
     journal: Journal,
 ) -> Plan:
-    """A cohort store: it has its mesh, measure and mask; subjects may be chosen, and the table given anew."""
+    """A cohort store: it has its mesh, measure and mask; subjects may be chosen, and the table
+    given anew.
+    """
     from icofactor.cohort.store.read import open_store
     from icofactor.io.url import bare
 
@@ -403,7 +459,9 @@ def plan_store(
     selection, known = replace(selection, scans=who.known), list(stored.subjects)
     if sessions not in (None, "all"):
         keys = asked_sessions(sessions, who.known.values())
-        known = [name for name in known if name in who.known and session_key(who.known[name][1]) in keys]
+        known = [
+            name for name in known if name in who.known and session_key(who.known[name][1]) in keys
+        ]
     row_of = {name: row for row, name in enumerate(stored.subjects)}
     about = lambda names: {
         str(column): np.asarray(values)[[row_of[name] for name in names]]
@@ -420,9 +478,14 @@ def plan_store(
 
     def opened() -> Any:
         if rows == list(range(len(stored.subjects))):
-            return stored if selection.participants is None else replace(stored, participants=columns)
+            return (
+                stored if selection.participants is None else replace(stored, participants=columns)
+            )
         before = stored.provenance.get("left_out", {})
-        left = {why: [*before.get(why, []), *journal.left_out.get(why, [])] for why in {**before, **journal.left_out}}
+        left = {
+            why: [*before.get(why, []), *journal.left_out.get(why, [])]
+            for why in {**before, **journal.left_out}
+        }
         chosen = stored.select(rows, columns)
         return replace(chosen, provenance={**chosen.provenance, "left_out": left})
 

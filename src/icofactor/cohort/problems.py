@@ -24,7 +24,9 @@ class Problems:
 
     def add_error(self, error: FileError) -> None:
         """Take up what an error says, of however many files."""
-        for where, what in error.problems if isinstance(error, CohortError) else [(error.path, error.problem)]:
+        for where, what in (
+            error.problems if isinstance(error, CohortError) else [(error.path, error.problem)]
+        ):
             self.add(where, what)
 
     def __bool__(self) -> bool:
@@ -33,13 +35,17 @@ class Problems:
     def check(self) -> None:
         """Raise one CohortError that names every bad file, when there is any."""
         if self.listed:
-            joined = {where: what[0] if len(what) == 1 else "; ".join(what) for where, what in self.listed.items()}
+            joined = {
+                where: what[0] if len(what) == 1 else "; ".join(what)
+                for where, what in self.listed.items()
+            }
             raise CohortError.of(list(joined.items()))
 
 
 @dataclass
 class Journal:
-    """Steps taken while reading: they end in the cohort's provenance, and on the screen when asked for.
+    """Steps taken while reading: they end in the cohort's provenance, and on the screen when asked
+    for.
 
     Attributes
     ----------
@@ -65,7 +71,11 @@ class Journal:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """'a, b, c, d, e and 7 more', as far as the names can be shown; safe inside the text of an error."""
+    """'a, b, c, d, e and 7 more', as far as the names can be shown; safe inside the text of an
+    error.
+    """
     listed = list(names)
     shown = [escaped(name[:60]) for name in listed[:most]]
-    return literal(", ".join(shown)) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+    return literal(", ".join(shown)) + (
+        f" and {len(listed) - most} more" if len(listed) > most else ""
+    )

@@ -1,4 +1,6 @@
-"""Read what was planned: files → the rows of X, each once, and a Cohort, or one report of everything wrong."""
+"""Read what was planned: files → the rows of X, each once, and a Cohort, or one report of
+everything wrong.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Details:
 
 @dataclass(frozen=True)
 class Stack:
-    """Files with several maps each that belong together, a hemisphere each or both in one, and their subjects."""
+    """Files with several maps each that belong together, a hemisphere each or both in one, and
+    their subjects.
+    """
 
     pieces: Sequence[Piece]
     names: Sequence[str]
@@ -114,10 +118,17 @@ class Assembly:
     faint: set[tuple[int, str]] = field(default_factory=set)
 
     @classmethod
-    def empty(cls, subjects: Sequence[str], widths: dict[str, int], n_rows: int | None = None) -> Assembly:
+    def empty(
+        cls, subjects: Sequence[str], widths: dict[str, int], n_rows: int | None = None
+    ) -> Assembly:
         """Room for these subjects."""
         n = len(subjects) if n_rows is None else n_rows
-        return cls(subjects, np.empty((n, sum(widths.values())), dtype=np.float32), widths, [{} for _ in subjects])
+        return cls(
+            subjects,
+            np.empty((n, sum(widths.values())), dtype=np.float32),
+            widths,
+            [{} for _ in subjects],
+        )
 
     @property
     def slices(self) -> dict[str, slice]:
@@ -156,7 +167,9 @@ def read_singles(
     widths : hemisphere → number of sites; without one of `sides` when no file of it can be read.
     """
     problems = details.problems
-    files = [(row, side, path) for row, (_, there) in enumerate(people) for side, path in there.items()]
+    files = [
+        (row, side, path) for row, (_, there) in enumerate(people) for side, path in there.items()
+    ]
     whole = bool(widths) and all(side in widths for side in sides)
     made = Assembly.empty([name for name, _ in people], widths, None if whole else 0)
 
@@ -186,8 +199,14 @@ def read_singles(
     report_meshes([seen for _, seen in done], reader.mesh, problems)
     _report_copies([seen for _, seen in done], problems)
     _report_lacking(made, people, sides or list(widths), problems)
-    wrong = {row for row, seen in done if any(n != widths.get(side) for side, n in seen.sizes.items())}
-    made.good = [row for row, there in enumerate(made.where) if set(there) >= set(widths) and row not in wrong]
+    wrong = {
+        row for row, seen in done if any(n != widths.get(side) for side, n in seen.sizes.items())
+    }
+    made.good = [
+        row
+        for row, there in enumerate(made.where)
+        if set(there) >= set(widths) and row not in wrong
+    ]
     if not whole:
         problems.check()
         raise CohortError("paths", "no subject could be read")
@@ -222,7 +241,9 @@ def read_stacks(
     sites: Sites | None,
     details: Details,
 ) -> Cohort:
-    """Files with several maps each, one per subject; `chosen` are names in the cohort and in the files."""
+    """Files with several maps each, one per subject; `chosen` are names in the cohort and in the
+    files.
+    """
     made = Assembly.empty([name for name, _ in chosen], widths)
     made.good = range(len(chosen))
     row_of = {there: row for row, (_, there) in enumerate(chosen)}
@@ -232,7 +253,9 @@ def read_stacks(
             for number, row in used:
                 for side, part in piece.parts.items():
                     made.put(row, side, part[number])
-                    made.where[row][side] = f"{piece.seen.path} (map {number}, subject {made.subjects[row]})"
+                    made.where[row][side] = (
+                        f"{piece.seen.path} (map {number}, subject {made.subjects[row]})"
+                    )
             made.remember(piece.seen, [made.subjects[row] for _, row in used], details.journal)
     made.columns = stack_columns(stacks, [there for _, there in chosen])
     return _finished(made, sites, details)
@@ -279,10 +302,15 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
     """Check the numbers, and make the cohort."""
     problems, journal, table = details.problems, details.journal, details.selection.participants
     if details.unknown_sites is not None and not problems:
-        problems.add_error(details.unknown_sites)  # else the files of another mesh are named one by one already
+        problems.add_error(
+            details.unknown_sites
+        )  # else the files of another mesh are named one by one already
     given, source = None, []
     if made.masks and set(made.masks) >= set(made.widths):
-        given, source = np.concatenate([made.masks[side] for side in made.widths]), ["the files of maps"]
+        given, source = (
+            np.concatenate([made.masks[side] for side in made.widths]),
+            ["the files of maps"],
+        )
     if details.mask_array is not None:
         given, source = details.mask_array, [_described(details.mask)]
     names = () if sites is None or sites.regions is None else sites.regions.names
@@ -295,7 +323,9 @@ def _finished(made: Assembly, sites: Sites | None, details: Details) -> Cohort:
     columns = {"participant_id": np.array(made.subjects), **made.columns}
     columns.update(details.selection.columns(made.subjects))
     arrays = [measure_of(record["array"]) for record in made.records if "array" in record]
-    modality = details.modality or modality_of(details.measure or next(filter(None, arrays), "unknown"))
+    modality = details.modality or modality_of(
+        details.measure or next(filter(None, arrays), "unknown")
+    )
     provenance = {
         "loaded_with": "icofactor.load_cohort",
         "mesh": repr(sites),

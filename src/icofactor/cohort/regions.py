@@ -1,7 +1,9 @@
-"""Tables of regions as files of maps: which columns are regions, whose the rows are, and where the regions lie.
+"""Tables of regions as files of maps: which columns are regions, whose the rows are, and where the
+regions lie.
 
-FreeSurfer's aparcstats2table, ENIGMA, XCP-D and others write one column per region; pscalar files also say where these
-lie. Columns are matched to the regions of an atlas by name. Whatever is not matched is named.
+FreeSurfer's aparcstats2table, ENIGMA, XCP-D and others write one column per region; pscalar files
+also say where these lie. Columns are matched to the regions of an atlas by name. Whatever is not
+matched is named.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ from icofactor.sphere.parcels import (
 from icofactor.sphere.sites import Sites
 
 _TABLES = (".tsv", ".csv", ".txt")
-_NOT_DATA = re.compile(r"(.*_)?(participants|sessions|scans|phenotype|dseg|events|confounds)\..*|dataset_description.*")
+_NOT_DATA = re.compile(
+    r"(.*_)?(participants|sessions|scans|phenotype|dseg|events|confounds)\..*|dataset_description.*"
+)
 _IDS = (*ID_COLUMNS, "subjid", "subj_id", "subj", "sub", "eid", "src_subject_id", "")
 _IDS_BY_NAME = re.compile(r"([lr]h\.[\w.]+|measure:.*|unnamed: 0)", re.IGNORECASE)
 # what aparcstats2table and ENIGMA put beside the regions
@@ -54,11 +58,19 @@ _TOTALS = re.compile(
 _ABOUT = re.compile(
     r"age.*|sex|gender|site|scanner|group|diagnosis|dx|handedness|education|iq|weight|height|date|exclude|include|visit"
 )
-_MEASURES = {"thickavg": "thickness", "thck": "thickness", "surfavg": "area", "surfarea": "area", "grayvol": "volume"}
+_MEASURES = {
+    "thickavg": "thickness",
+    "thck": "thickness",
+    "surfavg": "area",
+    "surfarea": "area",
+    "grayvol": "volume",
+}
 
 
 def is_region_file(path: Path) -> bool:
-    """Whether a file is a pscalar, or a table whose header names columns that are not the vertices of a mesh."""
+    """Whether a file is a pscalar, or a table whose header names columns that are not the vertices
+    of a mesh.
+    """
     if path.name.endswith(".pscalar.nii"):
         return True
     if not path.name.lower().endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
@@ -70,9 +82,17 @@ def is_region_file(path: Path) -> bool:
             line = file.readline(2**22).decode("utf-8-sig", "replace").strip("\r\n")
     except OSError:
         return False
-    cells = next(csv.reader([line], delimiter=next((one for one in "\t,;" if one in line), ",")), [])
-    names = [cell for cell in cells[1:] if cell.strip() and not is_number(cell) and not is_missing(cell)]
-    return len(names) > 1 and 2 * len(names) > len(cells) - 1 and not is_mesh_size(len(cells), len(cells) - 1)
+    cells = next(
+        csv.reader([line], delimiter=next((one for one in "\t,;" if one in line), ",")), []
+    )
+    names = [
+        cell for cell in cells[1:] if cell.strip() and not is_number(cell) and not is_missing(cell)
+    ]
+    return (
+        len(names) > 1
+        and 2 * len(names) > len(cells) - 1
+        and not is_mesh_size(len(cells), len(cells) - 1)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +118,9 @@ class Table:
 
 
 def read_region_file(path: Path, measure: str | None = None) -> Table:
-    """A pscalar, a table with one column per region, or an array with names of its columns, or none."""
+    """A pscalar, a table with one column per region, or an array with names of its columns, or
+    none.
+    """
     side = side_of(path.name)[0]
     if not path.name.lower().endswith(_TABLES):
         maps = read_maps(path, measure)
@@ -129,7 +151,11 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
             values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
     if not values:
         cells = [cell for cells in columns.values() for cell in cells[:3]]
-        commas = "; write decimal points, not commas" if any(map(re.compile(r"-?\d+,\d+").fullmatch, cells)) else ""
+        commas = (
+            "; write decimal points, not commas"
+            if any(map(re.compile(r"-?\d+,\d+").fullmatch, cells))
+            else ""
+        )
         raise Unreadable(f"has no numeric column that could be a region{commas}")
     if not n_rows:
         raise Unreadable("has a header but no rows")
@@ -145,7 +171,9 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         )
     twice = [name for name, n in Counter(ids or ()).items() if n > 1]
     if twice:
-        raise Unreadable(f"lists {some(twice)} twice; keep one row per person, or add a column session_id")
+        raise Unreadable(
+            f"lists {some(twice)} twice; keep one row per person, or add a column session_id"
+        )
     table = np.array(list(values.values()), dtype=np.float64).T
     maps = Maps({None: table}, "table", tuple(ids or ()), regions=tuple(values))
     return Table(path, maps, beside, side)
@@ -157,7 +185,9 @@ def _n_sided(names: Iterable[str]) -> int:
 
 
 def _ids(columns: dict[str, list[str]]) -> list[str] | None:
-    """The column of subjects, which is taken out, with their sessions where there is a column of these."""
+    """The column of subjects, which is taken out, with their sessions where there is a column of
+    these.
+    """
     lower = {name.lower(): name for name in reversed(columns)}
     first = next(iter(columns))
     key = next((lower[name] for name in _IDS if name in lower), None)
@@ -166,13 +196,16 @@ def _ids(columns: dict[str, list[str]]) -> list[str] | None:
     if key is None:
         return None
     ids = [escaped(name) for name in columns.pop(key)]
-    session = next((lower[name] for name in SESSION_COLUMNS if name in lower and lower[name] in columns), None)
+    session = next(
+        (lower[name] for name in SESSION_COLUMNS if name in lower and lower[name] in columns), None
+    )
     if session is None:
         return ids
     return [scan_name(name, told) for name, told in zip(ids, columns.pop(session), strict=True)]
 
 
-# ---------------------------------------------------------------------- several tables as one cohort
+# ---------------------------------------------------------------------- several tables as one
+# cohort
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,11 +234,13 @@ def read_regions(
 ) -> Regions | None:
     """The tables among the files found, brought onto one set of regions; None where there are none.
 
-    `found` gets their hemispheres, and tables of the two hemispheres of the same people become one group.
+    `found` gets their hemispheres, and tables of the two hemispheres of the same people become one
+    group.
 
     Parameters
     ----------
-    parcels : the atlas: its files, or Sites; None where the files say where the regions lie, or nobody does.
+    parcels : the atlas: its files, or Sites; None where the files say where the regions lie, or
+        nobody does.
     mesh : of the atlas's files.
     skip : whether people who are in the table of one hemisphere only are left out.
     """
@@ -215,7 +250,10 @@ def read_regions(
         return None
     others = [path for path in paths if path not in set(wanted)]
     for path in others:
-        problems.add(path, "contains maps on vertices; the other files are tables of regions. Read them separately")
+        problems.add(
+            path,
+            "contains maps on vertices; the other files are tables of regions. Read them separately",
+        )
     tables = []
     for path in wanted:
         try:
@@ -241,7 +279,9 @@ def read_regions(
 
 
 def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcels | Sites | None:
-    """All regions of the atlas that is given, or that a file brings; Sites are those of a fit, taken as they are."""
+    """All regions of the atlas that is given, or that a file brings; Sites are those of a fit,
+    taken as they are.
+    """
     if isinstance(parcels, Sites):
         if parcels.regions is None:
             raise ArgumentError("parcels", parcels, "an atlas, or Sites.parcels(atlas)")
@@ -262,7 +302,9 @@ def _match(
     problems: Problems,
     journal: Journal,
 ) -> list[tuple[Table, dict[str, int]]]:
-    """The regions' names of each table, in the atlas or without one by their own names, and their columns."""
+    """The regions' names of each table, in the atlas or without one by their own names, and their
+    columns.
+    """
     atlas = whole.regions if isinstance(whole, Sites) else whole
     found = []
     for table in tables:
@@ -274,7 +316,9 @@ def _match(
             names = atlas.names
         elif not names:
             n = table.maps.parts[None].shape[1]
-            what = f"has {n} columns without names" + (f"; the atlas has {len(atlas.names)} regions" if atlas else "")
+            what = f"has {n} columns without names" + (
+                f"; the atlas has {len(atlas.names)} regions" if atlas else ""
+            )
             problems.add(table.path, f"{what}. Give a table with region names in its header")
             continue
         if atlas is None:
@@ -282,17 +326,23 @@ def _match(
             continue
         numbers = find_regions(names, atlas, table.side)
         ends = {name.rpartition("_")[2] for name in names}
-        if len(ends) == 1 and not any(number is not None for number in numbers):  # a measure that is not listed
+        if len(ends) == 1 and not any(
+            number is not None for number in numbers
+        ):  # a measure that is not listed
             bare = [name.rpartition("_")[0] for name in names]
             numbers = find_regions(bare, atlas, table.side)
             if not atlas.placed and not any(number is not None for number in numbers):
-                numbers = find_regions(bare, replace(atlas, names=tuple(without_measure(atlas.names))), table.side)
+                numbers = find_regions(
+                    bare, replace(atlas, names=tuple(without_measure(atlas.names))), table.side
+                )
         off = set(map(region_key, atlas.elsewhere))
         is_off = lambda key, off=off: key in off or (None, key[1]) in off or not is_region(key[1])
         lost = [i for i, number in enumerate(numbers) if number is None]
         away = [names[i] for i in lost if is_off(region_key(names[i]))]
         if away:
-            journal.note(f"{table.path.name}: left out {counted(len(away), 'region')} not on the surface: {some(away)}")
+            journal.note(
+                f"{table.path.name}: left out {counted(len(away), 'region')} not on the surface: {some(away)}"
+            )
         side = lambda name, table=table: region_key(name, table.side)[0]
         asked = lambda name, side=side: hemisphere not in SIDES or side(name) in (None, hemisphere)
         wrong = [names[i] for i in lost if names[i] not in away and asked(names[i])]
@@ -302,9 +352,7 @@ def _match(
             problems.add(table.path, f"{text}. Give the atlas that was used for the table")
         elif wrong:
             if atlas.hemi in SIDES and not {atlas.hemi, None} & set(map(side, wrong)):
-                other = (
-                    f"has {counted(len(wrong), 'column')} of the {side(wrong[0])} hemisphere; the atlas has only the "
-                )
+                other = f"has {counted(len(wrong), 'column')} of the {side(wrong[0])} hemisphere; the atlas has only the "
                 what = f"Give the atlas of both, or {{hemisphere={atlas.hemi!r}}}"
                 if hemisphere in SIDES:
                     what = f"Give the atlas of the {hemisphere} hemisphere"
@@ -312,20 +360,30 @@ def _match(
                 continue
             text = f"has {counted(len(wrong), 'column')} that the atlas does not have: {did_you_mean(wrong, atlas)}"
             problems.add(table.path, f"{text}; rename or remove them")
-        twice = [atlas.names[k] for k, n in Counter(k for k in numbers if k is not None).items() if n > 1]
+        twice = [
+            atlas.names[k] for k, n in Counter(k for k in numbers if k is not None).items() if n > 1
+        ]
         if twice:
-            problems.add(table.path, f"has several columns for {some(twice)}; give one measure per table")
+            problems.add(
+                table.path, f"has several columns for {some(twice)}; give one measure per table"
+            )
         found.append((table, own))
     return found
 
 
 def _said(name: str, side: str | None) -> str:
     """A region's name, with its hemisphere where only the file says it."""
-    return name if side is None or region_key(name)[0] is not None else f"{'lh' if side == 'left' else 'rh'}_{name}"
+    return (
+        name
+        if side is None or region_key(name)[0] is not None
+        else f"{'lh' if side == 'left' else 'rh'}_{name}"
+    )
 
 
 def _on_regions(
-    matched: Sequence[tuple[Table, dict[str, int]]], whole: Parcels | Sites | None, hemisphere: str | None
+    matched: Sequence[tuple[Table, dict[str, int]]],
+    whole: Parcels | Sites | None,
+    hemisphere: str | None,
 ) -> Sites:
     """The regions that the tables have, left first; those of a fit as they are."""
     if isinstance(whole, Sites):
@@ -337,8 +395,17 @@ def _on_regions(
     names.sort(key=lambda name: every.get(name, 0))
     sites = parcel_sites(None, names) if whole is None else sites_of_regions(whole, names)
     if len(sites.frames) == 2:
-        chosen = [half for half, side in enumerate(SIDES) if side in hemispheres(hemisphere or "both", "hemisphere")]
-        names = [name for half in chosen for name, own in zip(names, sites.hemisphere, strict=True) if own == half]
+        chosen = [
+            half
+            for half, side in enumerate(SIDES)
+            if side in hemispheres(hemisphere or "both", "hemisphere")
+        ]
+        names = [
+            name
+            for half in chosen
+            for name, own in zip(names, sites.hemisphere, strict=True)
+            if own == half
+        ]
         sites = parcel_sites(None, names) if whole is None else sites_of_regions(whole, names)
     hemi = None if sites.regions is None else sites.regions.hemi
     if hemisphere is not None and hemi not in (None, hemisphere):
@@ -346,13 +413,19 @@ def _on_regions(
     return sites
 
 
-def _arranged(matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, problems: Problems) -> dict[Path, Maps]:
+def _arranged(
+    matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, problems: Problems
+) -> dict[Path, Maps]:
     """The values of each table by hemisphere, in the order of the sites."""
     assert sites.regions is not None
     hemi = sites.regions.hemi or "left"
     sides = hemispheres(hemi)
     names = {
-        side: [name for name, half in zip(sites.regions.names, sites.hemisphere, strict=True) if half == number]
+        side: [
+            name
+            for name, half in zip(sites.regions.names, sites.hemisphere, strict=True)
+            if half == number
+        ]
         for number, side in enumerate(sides)
     }
     made = {}
@@ -364,7 +437,10 @@ def _arranged(matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, pro
             if len(lacking) == len(wanted):
                 continue
             if lacking:
-                problems.add(table.path, f"lacks {counted(len(lacking), 'region')} that others have: {some(lacking)}")
+                problems.add(
+                    table.path,
+                    f"lacks {counted(len(lacking), 'region')} that others have: {some(lacking)}",
+                )
                 continue
             parts[side] = values[:, [own[name] for name in wanted]]
         if parts:
@@ -374,8 +450,12 @@ def _arranged(matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, pro
     return made
 
 
-def _group(found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems, journal: Journal) -> None:
-    """Hemispheres by content; tables of a left and a right hemisphere with rows of the same people are one group."""
+def _group(
+    found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems, journal: Journal
+) -> None:
+    """Hemispheres by content; tables of a left and a right hemisphere with rows of the same people
+    are one group.
+    """
     sources = []
     of_people = {path for path, own in maps.items() if own.reader == "table" and own.names}
     for source in found.sources:
@@ -385,7 +465,9 @@ def _group(found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems,
     people = [source for source in sources if source.path in of_people]
     seen: dict[tuple[str, str | None], Path] = {}
     for source in people:
-        keys = [(name, side) for name in maps[source.path].names for side in maps[source.path].parts]
+        keys = [
+            (name, side) for name in maps[source.path].names for side in maps[source.path].parts
+        ]
         twin = next((seen[key] for key in keys if key in seen), None)
         if twin is not None:
             text = f"has the same people and hemisphere as {literal(twin.name)}: give one table of each hemisphere"
@@ -405,14 +487,18 @@ def _group(found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems,
         for one, other in ((left, right), (right, left)):
             lacking = [name for name in maps[one.path].names if name not in both]
             if lacking and skip:
-                journal.leave_out(lacking, f"who are in {one.path.name} and not in {other.path.name}")
+                journal.leave_out(
+                    lacking, f"who are in {one.path.name} and not in {other.path.name}"
+                )
             elif lacking:
                 text = f"lists {some(lacking)}, who are not in {literal(other.path.name)}"
                 problems.add(one.path, f"{text}; {{missing='skip'}} leaves them out")
         order = [name for name in ids if name in both]
         for path in (left.path, right.path):
             row = {name: i for i, name in enumerate(maps[path].names)}
-            parts = {side: part[[row[name] for name in order]] for side, part in maps[path].parts.items()}
+            parts = {
+                side: part[[row[name] for name in order]] for side, part in maps[path].parts.items()
+            }
             maps[path] = replace(maps[path], parts=parts, names=tuple(order))
     found.sources = sources
 
@@ -431,7 +517,11 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
     regions = sites.regions
     assert regions is not None
     for why in dict.fromkeys(why for table in tables for why in table.beside.values()):
-        out = list(dict.fromkeys(name for table in tables for name, own in table.beside.items() if own == why))
+        out = list(
+            dict.fromkeys(
+                name for table in tables for name, own in table.beside.items() if own == why
+            )
+        )
         journal.note(f"left out columns that are not regions: {some(out, 8)} ({why})")
     if regions.placed:
         first = next((table for table in tables if table.names), None)
@@ -444,15 +534,20 @@ def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal)
         )
 
 
-def frame_of_people(frame: Any, names: tuple[str, ...] | None) -> tuple[Any, tuple[str, ...] | None]:
-    """A DataFrame without its column of ids, if it has one, and the names of its rows: these, or its index."""
+def frame_of_people(
+    frame: Any, names: tuple[str, ...] | None
+) -> tuple[Any, tuple[str, ...] | None]:
+    """A DataFrame without its column of ids, if it has one, and the names of its rows: these, or
+    its index.
+    """
     ids = next((one for one in frame.columns if str(one).lower() in (*ID_COLUMNS, "subjid")), None)
     frame = frame if ids is None else frame.set_index(ids)
     n_rows, n_columns = frame.shape
     plain = lambda labels: bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
     if not is_mesh_size(n_columns) and is_mesh_size(n_rows) and plain(frame.index):
         raise CohortError(
-            "paths", f"The DataFrame has {n_rows} rows, the size of a mesh; transpose it, one row per person"
+            "paths",
+            f"The DataFrame has {n_rows} rows, the size of a mesh; transpose it, one row per person",
         )
     if not is_mesh_size(n_columns) and n_columns and plain(frame.columns):
         text = f"The DataFrame has {n_columns} columns without names, which is not the size of a known mesh"
@@ -462,10 +557,15 @@ def frame_of_people(frame: Any, names: tuple[str, ...] | None) -> tuple[Any, tup
     return frame, names
 
 
-def frame_on_regions(frame: Any, parcels: Any, mesh: Any, journal: Journal) -> tuple[NDArray[Any], Sites, str]:
+def frame_on_regions(
+    frame: Any, parcels: Any, mesh: Any, journal: Journal
+) -> tuple[NDArray[Any], Sites, str]:
     """A DataFrame with one column per region: values, sites and hemisphere."""
     columns = {
-        str(name): ["n/a" if value != value or value is None else str(value) for value in frame[name]] for name in frame
+        str(name): [
+            "n/a" if value != value or value is None else str(value) for value in frame[name]
+        ]
+        for name in frame
     }
     problems = Problems()
     try:

@@ -1,25 +1,34 @@
-"""Simulated cohorts on fsaverage, made from nilearn's embedded group maps. Never to be taken for measurements.
+"""Simulated cohorts on fsaverage, made from nilearn's embedded group maps. Never to be taken for
+measurements.
 
 Model, per subject s and site v:
 
     X_sv = m_v (Σ_j r_vj c_sj + σ e_sv)
 
-where m is a group map in the modality's units; the soft regions r_vj ≥ 0 sum to 1 over j; the loadings
-c_sj = 1 − d + d·Exp(1) have mean 1 and standard deviation d; e is smooth noise of variance 1. d and σ follow
+where m is a group map in the modality's units; the soft regions r_vj ≥ 0 sum to 1 over j; the
+loadings
+c_sj = 1 − d + d·Exp(1) have mean 1 and standard deviation d; e is smooth noise of variance 1. d and
+σ follow
 from `variability` and `noise`.
 
-Why `variability` is not that of real thickness (0.008) by default: with loadings that hardly vary, every
-subject's map is nearly m, and C → C Q⁻¹, W → Q W stays non-negative for many Q. The truth is then one of many
-answers that fit alike. The default was chosen so that it can be recovered, not measured on anyone. Matched
-correlation with the truth, scikit-learn's NMF (nndsvda, 300 iterations), ten components, noise 0.5, left
+Why `variability` is not that of real thickness (0.008) by default: with loadings that hardly vary,
+every
+subject's map is nearly m, and C → C Q⁻¹, W → Q W stays non-negative for many Q. The truth is then
+one of many
+answers that fit alike. The default was chosen so that it can be recovered, not measured on anyone.
+Matched
+correlation with the truth, scikit-learn's NMF (nndsvda, 300 iterations), ten components, noise 0.5,
+left
 hemisphere, mean over seeds 10 to 19 (maps / loadings):
 
     variability  0.008        0.03         0.06         0.10         0.13         0.165        0.20
-                 .68 / .67    .77 / .77    .83 / .83    .88 / .88    .92 / .92    .93 / .93    .93 / .94
+                 .68 / .67    .77 / .77    .83 / .83    .88 / .88    .92 / .92    .93 / .93    .93 /
+                 .94
 
-So finding the truth again by NMF on the default says nothing about finding it in data as uniform as real thickness.
-Factorizations of deviations from the mean map (method "parts") do not see m, and find the truth alike at every
-variability (.98 / .96); their loadings are signed, and correlate with c as they stand.
+So finding the truth again by NMF on the default says nothing about finding it in data as uniform as
+real thickness. Factorizations of deviations from the mean map (method "parts") do not see m, and
+find the truth alike at every variability (.98 / .96); their loadings are signed, and correlate with
+c as they stand.
 """
 
 from __future__ import annotations
@@ -46,7 +55,8 @@ Floats = NDArray[np.float64]
 _MESHES = ("fsaverage3", "fsaverage4", "fsaverage5")
 _SOURCE_LEVEL = 5
 _DEFAULT_VARIABILITY = 0.165
-# Sharpness of the borders between regions, and how much sizes and borders vary: in units of the logits.
+# Sharpness of the borders between regions, and how much sizes and borders vary: in units of the
+# logits.
 _SHARPNESS, _SIZE_SPREAD, _BORDER_SPREAD = 6.0, 0.1, 0.15
 # Rounds of neighbour averaging at fsaverage5's edges (about 3.3 mm): 10 give a FWHM of about 16 mm.
 _NOISE_ROUNDS, _BORDER_ROUNDS = 10, 60
@@ -58,7 +68,9 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Modality:
-    """A kind of map: its units, the group map made of (thickness, sulcal depth, area), its largest value."""
+    """A kind of map: its units, the group map made of (thickness, sulcal depth, area), its largest
+    value.
+    """
 
     units: str
     group_map: Callable[[Floats, Floats, Floats], Floats]
@@ -72,8 +84,14 @@ def _thinness(thickness: Floats) -> Floats:
 MODALITIES: dict[str, Modality] = {
     "thickness": Modality("mm", lambda t, s, a: t),
     # T1w/T2w is high where cortex is thin; the stand-in has its range, not its every detail
-    "myelin": Modality("T1w/T2w", lambda t, s, a: np.clip(1.33 + 0.16 * _thinness(t) + 0.05 * s, 1.0, 2.2)),
-    "reho": Modality("Kendall's W", lambda t, s, a: np.clip(0.28 - 0.05 * _thinness(t) + 0.05 * s, 0.1, 0.42), 1.0),
+    "myelin": Modality(
+        "T1w/T2w", lambda t, s, a: np.clip(1.33 + 0.16 * _thinness(t) + 0.05 * s, 1.0, 2.2)
+    ),
+    "reho": Modality(
+        "Kendall's W",
+        lambda t, s, a: np.clip(0.28 - 0.05 * _thinness(t) + 0.05 * s, 0.1, 0.42),
+        1.0,
+    ),
     "alff": Modality("a.u.", lambda t, s, a: np.clip(np.exp(0.8 * s - 0.15 * (a - 4.8)), 0.2, 5.0)),
 }
 
@@ -92,30 +110,35 @@ def simulate_cohort(
 ) -> Cohort:
     """Simulate a positive cohort with known components, based on real group maps.
 
-    Component 0 decreases with age, and component 1 is larger in men. With both hemispheres, most components are
-    bilateral; of four or more, the last two are in one hemisphere each. All sites have data, and `mask` is None: the
-    medial wall is not left out, because nilearn contains no cortex label.
+    Component 0 decreases with age, and component 1 is larger in men. With both hemispheres, most
+    components are bilateral; of four or more, the last two are in one hemisphere each. All sites
+    have data, and `mask` is None: the medial wall is not left out, because nilearn contains no
+    cortex label.
 
     Parameters
     ----------
     n_subjects, n_components : int
         Numbers of subjects and components.
     modality : {"thickness", "myelin", "reho", "alff"}, default="thickness"
-        Measure to simulate: thickness (mm), myelin (T1w/T2w), ReHo (0 to 1) or ALFF (arbitrary units).
+        Measure to simulate: thickness (mm), myelin (T1w/T2w), ReHo (0 to 1) or ALFF (arbitrary
+        units).
     hemisphere : {"left", "right", "both"}
         Hemispheres; `hemi` is the same.
     random_state : int or None, default=0
-        Seed. The same seed gives the same data; subject i does not depend on `n_subjects`. None draws a seed.
+        Seed. The same seed gives the same data; subject i does not depend on `n_subjects`. None
+        draws a seed.
     noise : float, default=0.5
         Share of the between-subject variance that is noise, in [0, 1).
     mesh : {"fsaverage5", "fsaverage4", "fsaverage3"}
         Mesh; the smaller ones are for quick trials.
     variability : float, optional
-        Between-subject variance as a share of all energy. Default: 0.165, far more than in real thickness (0.008), so
-        that components can be recovered with noise = 0.5; thickness then ranges from 0.03 to about 13 mm. 0.008 gives
-        realistic values (1 to 5.5 mm), whose components plain NMF does not recover.
+        Between-subject variance as a share of all energy. Default: 0.165, far more than in real
+        thickness (0.008), so that components can be recovered with noise = 0.5; thickness then
+        ranges from 0.03 to about 13 mm. 0.008 gives realistic values (1 to 5.5 mm), whose
+        components plain NMF does not recover.
     measure : int, default=0
-        Number of the measure. 1, 2, ... have the same people, regions and loadings as 0, with their own noise.
+        Number of the measure. 1, 2, ... have the same people, regions and loadings as 0, with their
+        own noise.
 
     Returns
     -------
@@ -130,7 +153,9 @@ def simulate_cohort(
     """
     variability = _DEFAULT_VARIABILITY if variability is None else variability
     hemisphere = hemisphere if hemi is None else hemi
-    _check_arguments(n_subjects, n_components, modality, hemisphere, random_state, noise, mesh, variability)
+    _check_arguments(
+        n_subjects, n_components, modality, hemisphere, random_state, noise, mesh, variability
+    )
     sites = Sites.named(mesh, hemi=hemisphere)
     seeds = np.random.SeedSequence(None if random_state is None else int(random_state))
     structure, people = seeds.spawn(2)
@@ -150,7 +175,16 @@ def simulate_cohort(
             f"{spread:.2f}; they stay positive up to 0.95: lower {{variability}} or raise {{noise}}",
         )
     scale = mean * np.sqrt(noise * between) / _noise_spread(smoother, _rounds(_NOISE_ROUNDS, sites))
-    draw = _Draw(components, mean, scale, spread, kind.highest, smoother, _rounds(_NOISE_ROUNDS, sites), measure)
+    draw = _Draw(
+        components,
+        mean,
+        scale,
+        spread,
+        kind.highest,
+        smoother,
+        _rounds(_NOISE_ROUNDS, sites),
+        measure,
+    )
     X, loadings, ages, sexes, n_clipped = draw.subjects(people, n_subjects)
 
     names = tuple(f"sub-{i + 1:04d}" for i in range(n_subjects))
@@ -187,7 +221,9 @@ def simulate_cohort(
 
 @dataclass(frozen=True)
 class _Draw:
-    """Everything subjects have in common: components, group map, noise scale, spread of loadings, bounds."""
+    """Everything subjects have in common: components, group map, noise scale, spread of loadings,
+    bounds.
+    """
 
     components: Floats
     mean: Floats
@@ -212,9 +248,12 @@ class _Draw:
                 ages[i], sexes[i], loadings[i] = _person(stream, n_components, self.spread)
             if self.measure:
                 streams = [stream.spawn(self.measure)[-1] for stream in streams]
-            white = np.stack([stream.standard_normal(n_sites, dtype=np.float32) for stream in streams])
+            white = np.stack(
+                [stream.standard_normal(n_sites, dtype=np.float32) for stream in streams]
+            )
             for i, e in zip(rows, smooth_rows(white, self.smoother, self.rounds), strict=True):
-                # one product per subject: a product of all rows would round differently for other n_subjects
+                # one product per subject: a product of all rows would round differently for other
+                # n_subjects
                 x = loadings[i] @ self.components + self.scale * e
                 n_clipped += int(np.count_nonzero((x < lowest) | (x > self.highest)))
                 X[i] = np.clip(x, lowest, self.highest)
@@ -233,7 +272,9 @@ def _check_arguments(
 ) -> None:
     check_parameters(n_subjects=n_subjects, n_components=n_components)
     if n_components > 50:
-        raise ArgumentError("n_components", n_components, "at most 50, or regions would be smaller than noise")
+        raise ArgumentError(
+            "n_components", n_components, "at most 50, or regions would be smaller than noise"
+        )
     check_value("modality", modality, OneOf(tuple(MODALITIES)))
     hemispheres(hemisphere, "hemisphere")
     check_value("mesh", mesh, OneOf(tuple(_MESHES)))
@@ -252,7 +293,9 @@ def _rounds(at_fsaverage5: int, sites: Sites) -> int:
 
 
 def _noise_spread(smoother: sparse.csr_array, rounds: int) -> float:
-    """Standard deviation of smoothed white noise: one number, from draws that depend on the mesh only."""
+    """Standard deviation of smoothed white noise: one number, from draws that depend on the mesh
+    only.
+    """
     white = np.random.default_rng(0).standard_normal((_BLOCK, smoother.shape[0]), dtype=np.float32)
     return float(np.sqrt(np.mean(smooth_rows(white, smoother, rounds).astype(np.float64) ** 2)))
 
@@ -275,16 +318,25 @@ def group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
     source = cKDTree(Sites.named("fsaverage5").coordinates)
     for half, name in enumerate(hemispheres(hemisphere)):
         _, nearest = source.query(sites.coordinates[sites.hemisphere == half])
-        # no cortex label is embedded: the medial wall, where thickness is 0, gets the least thickness of cortex
+        # no cortex label is embedded: the medial wall, where thickness is 0, gets the least
+        # thickness of cortex
         thickness = np.clip(_embedded_map("thickness", name), 1.5, 4.0)[nearest]
         parts.append(
-            kind.group_map(thickness, _embedded_map("sulcal", name)[nearest], _embedded_map("area", name)[nearest])
+            kind.group_map(
+                thickness,
+                _embedded_map("sulcal", name)[nearest],
+                _embedded_map("area", name)[nearest],
+            )
         )
     return np.concatenate(parts)
 
 
 def _regions(
-    rng: np.random.Generator, sites: Sites, hemisphere: Hemisphere, n_components: int, smoother: sparse.csr_array
+    rng: np.random.Generator,
+    sites: Sites,
+    hemisphere: Hemisphere,
+    n_components: int,
+    smoother: sparse.csr_array,
 ) -> Floats:
     """(k, n_sites) soft Voronoi regions around separated seeds; they sum to 1 at every site."""
     unilateral = hemisphere == "both" and n_components >= 4
@@ -294,23 +346,31 @@ def _regions(
     regions = np.zeros((n_components, sites.n))
     for half, side in enumerate(hemispheres(hemisphere)):
         mine = np.flatnonzero(sites.hemisphere == half)
-        # both hemispheres share one sphere, so the right one's counterpart of a place is its mirror image in x
+        # both hemispheres share one sphere, so the right one's counterpart of a place is its mirror
+        # image in x
         mirror = np.array([1.0 if side == "left" else -1.0, 1.0, 1.0])
-        border = smooth_rows(rng.standard_normal((n_local, len(mine))), smoother, _rounds(_BORDER_ROUNDS, sites))
-        logits = _SHARPNESS * n_local / 4 * (seeds * mirror) @ sites.coordinates[mine].T + sizes[:, None]
+        border = smooth_rows(
+            rng.standard_normal((n_local, len(mine))), smoother, _rounds(_BORDER_ROUNDS, sites)
+        )
+        logits = (
+            _SHARPNESS * n_local / 4 * (seeds * mirror) @ sites.coordinates[mine].T + sizes[:, None]
+        )
         logits += _SHARPNESS * _BORDER_SPREAD * border / border.std()
         weights = np.exp(logits - logits.max(axis=0))
         weights /= weights.sum(axis=0)
         names = list(range(n_local))
         if unilateral:
-            # the last place is component k−2 on the left and k−1 on the right: two unilateral components
+            # the last place is component k−2 on the left and k−1 on the right: two unilateral
+            # components
             names[-1] = n_local - 1 + half
         regions[np.asarray(names)[:, None], mine] = weights
     return regions
 
 
 def _separated_points(rng: np.random.Generator, n: int) -> Floats:
-    """n random unit vectors far from each other: each the farthest of 2000 candidates from those before it."""
+    """n random unit vectors far from each other: each the farthest of 2000 candidates from those
+    before it.
+    """
     candidates = rng.standard_normal((2000, 3))
     candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
     chosen = [0]
@@ -321,14 +381,18 @@ def _separated_points(rng: np.random.Generator, n: int) -> Floats:
     return candidates[chosen]
 
 
-def _blocks(people: np.random.SeedSequence, n_subjects: int) -> Iterator[tuple[range, list[np.random.Generator]]]:
+def _blocks(
+    people: np.random.SeedSequence, n_subjects: int
+) -> Iterator[tuple[range, list[np.random.Generator]]]:
     """Subjects' numbers and own streams, some at a time to bound memory."""
     for first in range(0, n_subjects, _BLOCK):
         rows = range(first, min(first + _BLOCK, n_subjects))
         yield rows, [np.random.default_rng(seed) for seed in people.spawn(len(rows))]
 
 
-def _person(stream: np.random.Generator, n_components: int, spread: float) -> tuple[float, str, Floats]:
+def _person(
+    stream: np.random.Generator, n_components: int, spread: float
+) -> tuple[float, str, Floats]:
     """Age in years, sex and loadings of one subject."""
     rank = stream.uniform(1e-6, 1 - 1e-6)
     male = bool(stream.integers(2))
@@ -336,6 +400,7 @@ def _person(stream: np.random.Generator, n_components: int, spread: float) -> tu
     z[0] = _AGE_EFFECT * ndtri(rank) + np.sqrt(1 - _AGE_EFFECT**2) * z[0]
     if n_components > 1:
         z[1] = (_SEX_EFFECT if male else -_SEX_EFFECT) + np.sqrt(1 - _SEX_EFFECT**2) * z[1]
-    # −log of a uniform number is exponential: bounded below, so that data stay positive, and skewed upwards,
-    # so that some subjects show one component above all others, which is what makes the truth recoverable
+    # −log of a uniform number is exponential: bounded below, so that data stay positive, and skewed
+    # upwards, so that some subjects show one component above all others, which is what makes the
+    # truth recoverable
     return round(20 + 60 * rank, 1), "M" if male else "F", 1 - spread + spread * -log_ndtr(-z)

@@ -43,87 +43,102 @@ _LEVEL = 2  # of small meshes, their own without a word
 class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     """Factorize cortical maps into a few basis maps and per-subject loadings.
 
-    The maps X (subjects × sites) are approximated by loadings × components. The fit first runs on the faces of an
-    icosahedral hierarchy, where updates are cheap, and then lifts the components to every site in one pass over X.
+    The maps X (subjects × sites) are approximated by loadings × components. The fit first runs on
+    the faces of an icosahedral hierarchy, where updates are cheap, and then lifts the components to
+    every site in one pass over X.
 
     Parameters
     ----------
     n_components : int, default=10
         Number of components (basis maps).
     method : str, default="parts"
-        One of `icofactor.METHODS`. "parts" finds regions where people deviate from the mean map together; they
-        hardly overlap, and loadings are signed. "CD-PNNMF" is non-negative matrix factorization with the smallest
-        error. The methods of the paper are DL, PNNMF, SPNNMF and PPNMF, plain or extrapolated (E-, LE-).
+        One of `icofactor.METHODS`. "parts" finds regions where people deviate from the mean map
+        together; they
+        hardly overlap, and loadings are signed. "CD-PNNMF" is non-negative matrix factorization
+        with the smallest error. The methods of the paper are DL, PNNMF, SPNNMF and PPNMF, plain or
+        extrapolated (E-, LE-).
     center : {"auto", "none", "mean", "zscore"}, default="auto"
-        Centering of every site before the fit: none, subtract its mean over the fitted subjects, or also divide by its
-        standard deviation. "auto" is "mean" for "parts" and "none" for all other methods. The non-negative
-        factorizations (PNNMF, SPNNMF) allow only "none".
+        Centering of every site before the fit: none, subtract its mean over the fitted subjects, or
+        also divide by its standard deviation. "auto" is "mean" for "parts" and "none" for all other
+        methods. The non-negative factorizations (PNNMF, SPNNMF) allow only "none".
     mesh : str, Sites, path, pair of paths, or None, default=None
-        Mesh of the columns: "fsaverage3" to "fsaverage7", "fsLR32k", a `Sites` object, or a sphere file (a pair for
+        Mesh of the columns: "fsaverage3" to "fsaverage7", "fsLR32k", a `Sites` object, or a sphere
+        file (a pair for
         two hemispheres). None infers the mesh from the data, if only one mesh has that many sites.
     hemi : {"left", "right", "both"} or None, default=None
-        Hemisphere of the columns. "both" means left columns, then right columns, with shared loadings. None takes it
-        from the data.
+        Hemisphere of the columns. "both" means left columns, then right columns, with shared
+        loadings. None takes it from the data.
     mask : array of bool, shape (n_sites,), or None, default=None
         True for sites to use; False for the medial wall. Components are zero at the other sites.
     weights : "area", "none", path, pair of paths, array of shape (n_sites,), or None, default=None
-        Weight of each site in sums over sites, scaled to a mean of 1. "area" uses the area on fsaverage's average
-        midthickness surface, or on the sphere for other meshes. Paths name midthickness surfaces or areas, one per
-        hemisphere, or a folder of HCPpipelines or TemplateFlow. None uses the number of vertices for parcels, and
+        Weight of each site in sums over sites, scaled to a mean of 1. "area" uses the area on
+        fsaverage's average midthickness surface, or on the sphere for other meshes. Paths name
+        midthickness surfaces or areas, one per hemisphere, or a folder of HCPpipelines or
+        TemplateFlow. None uses the number of vertices for parcels, and
         equal weights ("none") otherwise.
     columns : {"partition", "smooth", "exponential"}, default="partition"
         Kind of design columns. "exponential" is that of the paper.
     sigma : float or None, default=None
-        Width of smooth and exponential columns. None uses 0.1 for smooth and 0.015, as in the paper, for exponential.
+        Width of smooth and exponential columns. None uses 0.1 for smooth and 0.015, as in the
+        paper, for exponential.
     level : int, default=2
-        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ... Levels finer than the
+        Level of the faces to start from: 0 (20 faces per hemisphere), 1 (80), 2 (320), ... Levels
+        finer than the
         mesh start from the level of the mesh, with a warning.
     n_starts : int or None, default=None
-        Number of random starts; the best is kept. None uses 50 hard starts for "parts", of which the best ten are
-        finished, and ten starts for other methods.
+        Number of random starts; the best is kept. None uses 50 hard starts for "parts", of which
+        the best ten are finished, and ten starts for other methods.
     n_iter : int, default=3000
         Maximum number of updates of each start.
     tol : float, default=1e-5
-        A start ends if its objective falls by less than this, relative, over ten updates. 0 always makes `n_iter`
-        updates.
+        A start ends if its objective falls by less than this, relative, over ten updates. 0 always
+        makes `n_iter` updates.
     halving : bool, default=False
         Whether to drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
     refinement : Refinement, "auto" or None, default="auto"
-        How to divide the worst faces after the starts. "auto" uses the default of the method: no divisions for
+        How to divide the worst faces after the starts. "auto" uses the default of the method: no
+        divisions for
         "parts", `Refinement()` for most others.
     lift : bool, default=True
-        Whether to compute the components at full resolution. Otherwise they are constant (or a bump) on each face.
+        Whether to compute the components at full resolution. Otherwise they are constant (or a
+        bump) on each face.
     polish : int, default=0
         Number of additional sweeps at full resolution after the lift. Each takes one pass over X.
     rules : {"default", "paper"}, default="default"
         Improved updates, or exactly those of the paper.
     penalty : "paper" or float, default="paper"
-        Penalty λ of the method. "paper" is that of the paper, scaled to the data under default rules.
+        Penalty λ of the method. "paper" is that of the paper, scaled to the data under default
+        rules.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
         Where updates run; "jax" makes the starts only. `starts_.engine` is the choice of "auto".
     random_state : int, RandomState or None, default=0
         Seed. The same int gives the same bits.
     harmonize : ComBat or None, default=None
-        Harmonization of scanners before the fit, such as ``preprocessing.ComBat("site", ["age"])``. It needs a Cohort
-        whose participants have these columns. Maps that are already harmonized do not change.
+        Harmonization of scanners before the fit, such as ``preprocessing.ComBat("site", ["age"])``.
+        It needs a Cohort whose participants have these columns. Maps that are already harmonized do
+        not change.
     verbose : bool, default=False
         Whether to show progress bars.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_sites)
-        Components in the units of the data, ordered by explained variance: the contribution to the map of a subject
-        with a loading of 1.
+        Components in the units of the data, ordered by explained variance: the contribution to the
+        map of a subject with a loading of 1.
     loadings_ : array of shape (n_subjects, n_components)
-        Loadings of the fitted subjects, equal to `transform` of the same data. Each column has a root mean square of
+        Loadings of the fitted subjects, equal to `transform` of the same data. Each column has a
+        root mean square of
         1, except for projective methods of the paper, where loadings are X @ components_.T.
     recurrence_ : array of shape (n_components,) or None
-        Share of the other random starts on the same people that fit as well as the best and reach each component.
+        Share of the other random starts on the same people that fit as well as the best and reach
+        each component.
     explained_ : float
-        Share of the between-subject variance that all components explain together: 1 − error_ / total_variance_.
+        Share of the between-subject variance that all components explain together: 1 − error_ /
+        total_variance_.
     explained_variance_, explained_variance_ratio_ : arrays of shape (n_components,)
-        Between-subject variance that each component carries alone, ‖w_j‖² Σ_s (c_js − mean)², and its share of
-        `total_variance_`. Components overlap, so the shares do not add up to `explained_`.
+        Between-subject variance that each component carries alone, ‖w_j‖² Σ_s (c_js − mean)², and
+        its share of `total_variance_`. Components overlap, so the shares do not add up to
+        `explained_`.
     error_, reconstruction_err_ : float
         Squared error ‖X − WC‖² at full resolution, and its root, as in scikit-learn's NMF.
     total_variance_ : float
@@ -133,24 +148,28 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     sites_, mask_, hemi_ : Sites, array of bool or None, str
         Positions of the columns, which of them were used, and their hemisphere.
     design_, solution_, starts_, refined_
-        Final design, solution in design coordinates, starts with their spread, and course of the refinement.
+        Final design, solution in design coordinates, starts with their spread, and course of the
+        refinement.
     depth_ : array of shape (n_sites,)
         How often the face of each site was divided.
     covariates_, harmonization_ : Covariates or None, Harmonization or None
-        What was regressed out of X, and how X was harmonized. `transform` and `score` apply both to new subjects.
+        What was regressed out of X, and how X was harmonized. `transform` and `score` apply both to
+        new subjects.
     measures_ : Measures or None
-        How measures were joined (`icofactor.join_measures`). ``measures_.maps(components_)`` returns maps in the units
-        of each measure.
+        How measures were joined (`icofactor.join_measures`). ``measures_.maps(components_)``
+        returns maps in the units of each measure.
     measurement_ : Measurement or None
         Modality, units, smoothing and preprocessing of the maps, if known.
     weights_, weighting_ : array of shape (n_sites,) and str, or None
         Weight of each site, 0 if masked, and where the weights come from.
     n_features_in_, n_iter_, bytes_read_, passes_ : int, int, int, float
-        Number of columns, number of updates, bytes of maps read, and passes over all maps (0 for arrays in memory).
+        Number of columns, number of updates, bytes of maps read, and passes over all maps (0 for
+        arrays in memory).
 
     References
     ----------
-    Honnorat & Davatzikos, "Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data Analysis".
+    Honnorat & Davatzikos, "Sparse Hierarchical Extrapolated Parametric Methods for Cortical Data
+    Analysis".
 
     Examples
     --------
@@ -218,11 +237,13 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         self.verbose = verbose
 
     @classmethod
-    def paper(cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any) -> CorticalFactorization:
+    def paper(
+        cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any
+    ) -> CorticalFactorization:
         """Return an estimator with exactly the settings of the paper.
 
-        These are 20 exponential columns with σ = 0.015, 1000 starts × 1000 updates, ten refinements of five faces, and
-        no lift. `changes` override single parameters.
+        These are 20 exponential columns with σ = 0.015, 1000 starts × 1000 updates, ten refinements
+        of five faces, and no lift. `changes` override single parameters.
 
         Examples
         --------
@@ -268,8 +289,9 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n_subjects, n_sites), Cohort, or nilearn SurfaceImage
-            Memory-mapped arrays, dask arrays, stored cohorts and other objects that can be sliced like an array are
-            never loaded as a whole. They are read twice: for the statistics and for the lift.
+            Memory-mapped arrays, dask arrays, stored cohorts and other objects that can be sliced
+            like an array are never loaded as a whole. They are read twice: for the statistics and
+            for the lift.
         y : None
             Ignored.
         client : dask.distributed.Client, optional
@@ -303,9 +325,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             given.measures.check_people(given.X.shape[0])
         self.check_shape(given.X.shape)
         if self.level > max(sites.max_level, _LEVEL) and sites.regions is None:
-            finest = (
-                f"level={self.level} is finer than the mesh: the fit starts from its finest level, {sites.max_level}"
-            )
+            finest = f"level={self.level} is finer than the mesh: the fit starts from its finest level, {sites.max_level}"
             warnings.warn(finest, stacklevel=3)
         stream = open_stream(given.X, mask, client)
         found = make_fit(self, method, stream, sites, getattr(X, "subjects", None), given.measures)
@@ -319,7 +339,11 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             del self.feature_names_in_
         refined, centering, reported = found.refined, found.centering, found.reported
         self.starts_, self.refined_ = found.starts, refined
-        self.design_, self.solution_, self.n_iter_ = refined.design, refined.solution, refined.solution.n_iter
+        self.design_, self.solution_, self.n_iter_ = (
+            refined.design,
+            refined.solution,
+            refined.solution.n_iter,
+        )
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         mean, deviation = self._on_all_sites(centering.mean), centering.deviation
         deviation = None if deviation is None else self._on_all_sites(deviation)
@@ -342,11 +366,16 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             self._warn_of_nothing_explained()
         if self.measures_ is not None and self.measures_.warning:
             warnings.warn(self.measures_.warning, UserWarning, stacklevel=3)
-        self.bytes_read_, self.passes_ = found.bytes_read, found.bytes_read / max(1, stream.source.n_bytes)
+        self.bytes_read_, self.passes_ = (
+            found.bytes_read,
+            found.bytes_read / max(1, stream.source.n_bytes),
+        )
         return self
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
-        """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already harmonized do not change."""
+        """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already
+        harmonized do not change.
+        """
         if combat is None or step_of(X, Harmonization) is not None:
             return X
         chosen: ComBat = clone(combat)
@@ -355,7 +384,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         return chosen.fit_transform(X, mask=self.mask)
 
     def fit_transform(self, X: Any, y: None = None, *, client: Any = None) -> np.ndarray:
-        """Fit the model and return the loadings of the fitted subjects; the parameters are those of `fit`.
+        """Fit the model and return the loadings of the fitted subjects; the parameters are those of
+        `fit`.
 
         Examples
         --------
@@ -372,8 +402,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n_subjects, n_sites), Cohort, or nilearn SurfaceImage
-            Maps on the sites of the fit, read in one pass. Covariates and harmonization of the fit are applied to
-            cohorts.
+            Maps on the sites of the fit, read in one pass. Covariates and harmonization of the fit
+            are applied to cohorts.
         client : dask.distributed.Client, optional
             Computes the loadings on its workers.
 
@@ -395,8 +425,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Compute maps from loadings, in the units of the data.
 
-        The result is X @ components_, multiplied by the standard deviations and added to the mean map if the fit
-        removed them. Masked sites are zero.
+        The result is X @ components_, multiplied by the standard deviations and added to the mean
+        map if the fit removed them. Masked sites are zero.
 
         Examples
         --------
@@ -414,7 +444,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         return self._centered(len(Z)).undone(np.asarray(Z) @ self.components_)
 
     def score(self, X: Any, y: None = None) -> float:
-        """Return the share of the variance of X around the fitted mean map that the components explain; 1 is perfect.
+        """Return the share of the variance of X around the fitted mean map that the components
+        explain; 1 is perfect.
 
         Examples
         --------
@@ -427,13 +458,18 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         view = self._view(X)
         C = self._loadings_of(view, getattr(X, "subjects", None))
         W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
-        shared = {"C": C, "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes}
+        shared = {
+            "C": C,
+            "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes,
+        }
         own, sums = [W, np.atleast_2d(centering.left).T, self._used_weights], np.zeros(2)
         for _, found in pass_over(view, each_wide_block(score_block), shared, own):
             sums += found["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
-            what = "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
+            what = (
+                "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
+            )
             raise ArgumentError("X", None, what)
         return 1 - error / variance
 

@@ -71,24 +71,35 @@ class FittedMaps:
             inspector.accept(None, found)
             WX += found["sum.WX"]
         inspector.check_signs()
-        return loadings(WX, gram(W, self._used_weights), method.scheme, self.solution_.penalty).T / self.scale_
+        return (
+            loadings(WX, gram(W, self._used_weights), method.scheme, self.solution_.penalty).T
+            / self.scale_
+        )
 
     def _centered(self, n_rows: int, used: bool = False) -> Centering:
-        """What was taken out of the maps before the fit, on all sites or those used, for as many rows of maps."""
+        """What was taken out of the maps before the fit, on all sites or those used, for as many
+        rows of maps.
+        """
         measures, codes, mean, deviation = self.measures_, None, self.mean_, self.deviation_
         if measures is not None and measures.mean is not None:
             codes, mean, deviation = measures.codes(n_rows), measures.mean, measures.deviation
         part = None if measures is None or codes is not None else self.sites_.measure
         if used:
             mean = self._used(mean)
-            part, deviation = (None if values is None else self._used(values) for values in (part, deviation))
+            part, deviation = (
+                None if values is None else self._used(values) for values in (part, deviation)
+            )
         factor = None if measures is None else measures.factor
         factor = None if factor is None or bool((factor == 1).all()) else factor
-        return Centering(self.center_, mean, deviation, 0, factor, codes, part, self.sites_.n_hemispheres)
+        return Centering(
+            self.center_, mean, deviation, 0, factor, codes, part, self.sites_.n_hemispheres
+        )
 
     @property
     def _adjustment(self) -> Adjustment | None:
-        """The same for the sites that are used and the rows that were fitted, as a source applies it."""
+        """The same for the sites that are used and the rows that were fitted, as a source applies
+        it.
+        """
         return self._centered(len(self.loadings_), used=True).adjustment
 
     def _view(self, X: Any, client: Any = None) -> Stream:

@@ -1,4 +1,6 @@
-"""One fit, step by step: the first look at X, the starts and the refinement, the basis on every site."""
+"""One fit, step by step: the first look at X, the starts and the refinement, the basis on every
+site.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +85,21 @@ def make_fit(
     names: Sequence[str] | None,
     measures: Measures | None = None,
 ) -> Fitted:
-    """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the estimator."""
+    """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the
+    estimator.
+    """
     stages, scheme = Stages(settings.verbose), method.scheme
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
     with stages.stage("statistics") as show:
         seen = _look_at(settings, method, X, sites, design, names, measures, show)
     view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
     starts, refined = _fit_coarse(settings, method, X.runner, seen, design, stages)
-    penalty, sq_norm, variance, passed = refined.solution.penalty, stats.sq_norm, seen.variance, seen.passed
+    penalty, sq_norm, variance, passed = (
+        refined.solution.penalty,
+        stats.sq_norm,
+        seen.variance,
+        seen.passed,
+    )
     fitted = None if measures is None else _found(measures, centering, variance)
     del design, seen, stats  # as large as a component or two
     with stages.stage("lift") as show:
@@ -100,12 +109,19 @@ def make_fit(
             weight = sites.n_roots / sites.total_weight
             basis = lift(view, C, scheme, penalty, weight, basis.W, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
-    reported, error = canonical(basis.W, C, scheme, sites.weights, centering.codes), basis.error(C, sq_norm)
+    reported, error = (
+        canonical(basis.W, C, scheme, sites.weights, centering.codes),
+        basis.error(C, sq_norm),
+    )
     if unit != 1:
         starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
-        refined = replace(refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit))
+        refined = replace(
+            refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit)
+        )
     bytes_read = sum(stream.bytes_read for stream in set(passed))
-    return Fitted(reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted)
+    return Fitted(
+        reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted
+    )
 
 
 def _look_at(
@@ -118,7 +134,9 @@ def _look_at(
     measures: Measures | None,
     report: Report,
 ) -> _Look:
-    """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a second for z-scores."""
+    """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a
+    second for z-scores.
+    """
     center, codes = settings.centers_by, None
     if measures is not None:
         center = measures.center(center, settings.center, method)
@@ -132,7 +150,9 @@ def _look_at(
         gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
         passed.append(gathered)
         inspector = Inspector(sites.n, X.shape[1], None, names, codes)
-        stats, source = _gather(settings, gathered, sites, design, inspector, lambda done: report(0.5 + done / 2))
+        stats, source = _gather(
+            settings, gathered, sites, design, inspector, lambda done: report(0.5 + done / 2)
+        )
         energy = inspector.site_energy if codes is None else inspector.site_energy.sum(axis=0)
     else:
         stats, source = _gather(settings, X, sites, design, inspector, report)
@@ -147,18 +167,30 @@ def _look_at(
         if changed:
             inside = design.site_column >= 0
             heavy = sites.weigh(energy)
-            of_faces = np.bincount(design.site_column[inside], heavy[inside], minlength=design.n_columns)
+            of_faces = np.bincount(
+                design.site_column[inside], heavy[inside], minlength=design.n_columns
+            )
             stats = stats.deviations(of_faces, float(heavy.sum()), centering.change)
     unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
     if changed or unit != 1:
-        gathered = Stream(Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner)
+        gathered = Stream(
+            Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner
+        )
         passed.append(gathered)
         stats = stats if unit == 1 else stats.times(1 / unit)
         if not isinstance(source, Pyramid):
             source = Data(gathered, sites, energy / unit**2)
         elif unit != 1:
             source = source.times(1 / unit)
-    return _Look(gathered, stats, source, centering, centering.variance(inspector, sites.weights), unit, tuple(passed))
+    return _Look(
+        gathered,
+        stats,
+        source,
+        centering,
+        centering.variance(inspector, sites.weights),
+        unit,
+        tuple(passed),
+    )
 
 
 def _found(measures: Measures, centering: Centering, variance: np.ndarray) -> Measures:
@@ -177,7 +209,12 @@ def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjust
 
 
 def _gather(
-    settings: CorticalFactorization, X: Stream, sites: Sites, design: Design, inspector: Inspector, report: Report
+    settings: CorticalFactorization,
+    X: Stream,
+    sites: Sites,
+    design: Design,
+    inspector: Inspector,
+    report: Report,
 ) -> tuple[Statistics | None, Source]:
     """The statistics, unless a pyramid has them, and what answers divisions; one pass over X."""
     # parcels are few
@@ -188,11 +225,18 @@ def _gather(
         return None, Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
     stats = Statistics.from_data(X, design, inspector=inspector, report=report)
     site_energy = inspector.site_energy
-    return stats, Data(X, sites, site_energy if inspector.codes is None else site_energy.sum(axis=0))
+    return stats, Data(
+        X, sites, site_energy if inspector.codes is None else site_energy.sum(axis=0)
+    )
 
 
 def _fit_coarse(
-    settings: CorticalFactorization, method: Method, runner: Runner, seen: _Look, design: Design, stages: Stages
+    settings: CorticalFactorization,
+    method: Method,
+    runner: Runner,
+    seen: _Look,
+    design: Design,
+    stages: Stages,
 ) -> tuple[Multistart, Refined]:
     """The starts and the refinement, in design coordinates."""
     scheme = method.scheme
@@ -213,7 +257,9 @@ def _fit_coarse(
         starts = best_of_starts(seen.stats, search, settings.random_state, show, cluster)
     with stages.stage("refinement") as show:
         schedule, penalty, engine = settings.schedule, settings.penalty, settings.engine
-        refined = refined_by(seen.source, design, seen.stats, starts, schedule, penalty, engine, show)
+        refined = refined_by(
+            seen.source, design, seen.stats, starts, schedule, penalty, engine, show
+        )
     return starts, refined
 
 
@@ -225,7 +271,9 @@ def _full_basis(
     mean: np.ndarray | None,
     report: Report,
 ) -> Basis:
-    """The basis on every site; `mean` is the mean map where it was not taken out and all values are ≥ 0."""
+    """The basis on every site; `mean` is the mean map where it was not taken out and all values are
+    ≥ 0.
+    """
     solution, design = refined.solution, refined.design
     if not settings.lift:  # its products with X are sums that are known
         B, stats = solution.B, refined.stats

@@ -67,7 +67,9 @@ def read_input(X: Any, mesh: Any = None, hemi: str | None = None) -> Input:
             raise ArgumentError("hemi", None, what)
         array = check_array(X.X)
         if mesh is not None:  # a cohort brings its own sites; those asked for must be the same
-            own = X.sites if isinstance(mesh, Sites) and mesh.n_measures > 1 else X.sites.of_measure()
+            own = (
+                X.sites if isinstance(mesh, Sites) and mesh.n_measures > 1 else X.sites.of_measure()
+            )
             asked, _ = sites_for(own.n, mesh, X.hemisphere)
             if not same_sites(asked, own):
                 what = f"{{mesh}} is {asked!r}, but the cohort is on {X.sites!r}, or has its sites in another order"
@@ -118,7 +120,11 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
             raise ArgumentError("mask", None, "booleans (or 1 and 0), True where the site is used")
         found = found.astype(bool)
     if found.sum() < 2:
-        left = "is False everywhere; it leaves no site" if not found.any() else "leaves one site; there is no map"
+        left = (
+            "is False everywhere; it leaves no site"
+            if not found.any()
+            else "leaves one site; there is no map"
+        )
         raise ArgumentError("mask", None, f"{{mask}} {left} to factorize")
     return None if found.all() else found
 
@@ -148,7 +154,8 @@ def check_weights(weights: Any, sites: Sites | None = None) -> None:
 def weighted_sites(
     sites: Sites, mask: np.ndarray | None, weights: Any, hemi: str | None = None
 ) -> tuple[Sites, str | None]:
-    """The sites with weights of mean 1 over those in use, and by what each counts, as text; None: all alike.
+    """The sites with weights of mean 1 over those in use, and by what each counts, as text; None:
+    all alike.
 
     Parameters
     ----------
@@ -163,12 +170,18 @@ def weighted_sites(
     if sites.n_measures > 1 and (area or _files(weights) is not None):  # the same for every measure
         one, by = weighted_sites(sites.of_measure(), None, weights, hemi)
         return sites.weighted(np.tile(np.asarray(one.weights), sites.n_measures), mask), by
-    if sites.regions is not None and sites.placed and (area or weights is None or _files(weights) is not None):
+    if (
+        sites.regions is not None
+        and sites.placed
+        and (area or weights is None or _files(weights) is not None)
+    ):
         if weights is None:
             return sites.weighted(sites.weights, mask), "its number of vertices"
         vertices, by = weighted_sites(sites.surface, None, weights, hemi)
         return sites.weighted(sites.regions.summed(np.asarray(vertices.weights)), mask), by
-    if sites.weights is not None and (weights is None or (area and sites.on not in ("vertices", "faces"))):
+    if sites.weights is not None and (
+        weights is None or (area and sites.on not in ("vertices", "faces"))
+    ):
         return sites.weighted(sites.weights, mask), "its own weight"
     if area:
         average = sites.name is not None and sites.name.startswith("fsaverage")
@@ -184,18 +197,29 @@ def weighted_sites(
 def _files(weights: Any) -> list[Path] | None:
     """Paths, where weights are given as such."""
     given = [weights] if isinstance(weights, str | Path) else weights
-    paths = isinstance(given, Sequence) and len(given) > 0 and all(isinstance(one, str | Path) for one in given)
+    paths = (
+        isinstance(given, Sequence)
+        and len(given) > 0
+        and all(isinstance(one, str | Path) for one in given)
+    )
     return [Path(one) for one in given] if paths else None
 
 
 def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
-    """Areas of the sites from surfaces or areas per vertex, one file per hemisphere, or from a folder of templates."""
+    """Areas of the sites from surfaces or areas per vertex, one file per hemisphere, or from a
+    folder of templates.
+    """
     sides = hemispheres(hemi) if hemi in HEMISPHERES else SIDES[: len(sites.frames)]
     if len(files) == 1 and files[0].is_dir():
         if hemi is None:
             raise ArgumentError("hemi", None, "{hemi} must be given to find {weights} in a folder")
         folder, mesh = files[0], mesh_name_of(sites)
-        files = [file.areas for side in sides for file in find_meshes(folder, side, (mesh,)) if file.areas is not None]
+        files = [
+            file.areas
+            for side in sides
+            for file in find_meshes(folder, side, (mesh,))
+            if file.areas is not None
+        ]
     if len(files) != len(sites.frames) or sites.on != "vertices" or sites.n != sites.n_mesh:
         expected = f"one file per hemisphere of maps on the vertices of a whole mesh; the maps are on {sites!r}"
         raise ArgumentError("weights", Phrase(f"{len(files)} files"), expected)
@@ -203,7 +227,9 @@ def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
     for half, file in enumerate(files):
         n = int((sites.hemisphere == half).sum())
         with naming(file, "file of areas"), open_file(file) as opened:
-            is_surface = file.name.endswith((".surf.gii", ".surf.gii.gz")) or opened.read(3) == _GEOMETRY
+            is_surface = (
+                file.name.endswith((".surf.gii", ".surf.gii.gz")) or opened.read(3) == _GEOMETRY
+            )
         if is_surface:
             surface = as_surface(file, "weights")
             if surface.n != n:
@@ -215,9 +241,13 @@ def _areas_in(files: list[Path], sites: Sites, hemi: str | None) -> np.ndarray:
 
 
 def _areas_on_sphere(sites: Sites) -> np.ndarray:
-    """A third of each triangle around a vertex; of other sites the part of the sphere that is nearest to each."""
+    """A third of each triangle around a vertex; of other sites the part of the sphere that is
+    nearest to each.
+    """
     if sites.n != sites.n_mesh:
-        expected = "an array with one number per site, because the whole mesh of these sites is not known"
+        expected = (
+            "an array with one number per site, because the whole mesh of these sites is not known"
+        )
         raise ArgumentError("weights", "area", expected)
     found = np.empty(sites.n)
     for half in range(len(sites.frames)):
@@ -226,12 +256,16 @@ def _areas_on_sphere(sites: Sites) -> np.ndarray:
         if sites.on == "vertices" and sites.triangles is not None:
             found[own] = vertex_areas(points, sites.triangles)
         else:
-            found[own] = SphericalVoronoi(points / np.linalg.norm(points, axis=1, keepdims=True)).calculate_areas()
+            found[own] = SphericalVoronoi(
+                points / np.linalg.norm(points, axis=1, keepdims=True)
+            ).calculate_areas()
     return found
 
 
 def _areas_on_fsaverage(sites: Sites, hemi: str | None) -> np.ndarray:
-    """Areas on the average midthickness of fsaverage5 that comes with nilearn, carried to other meshes of fsaverage."""
+    """Areas on the average midthickness of fsaverage5 that comes with nilearn, carried to other
+    meshes of fsaverage.
+    """
     from nilearn.datasets import load_fsaverage
 
     meshes, standard = load_fsaverage("fsaverage5"), Sites.named("fsaverage5")
@@ -244,7 +278,9 @@ def _areas_on_fsaverage(sites: Sites, hemi: str | None) -> np.ndarray:
             nearest = cKDTree(sites.coordinates[own]).query(standard.coordinates)[1]
             found[own] = np.bincount(nearest, areas, minlength=int(own.sum()))
         else:
-            found[own] *= (areas / flat)[cKDTree(standard.coordinates).query(sites.coordinates[own])[1]]
+            found[own] *= (areas / flat)[
+                cKDTree(standard.coordinates).query(sites.coordinates[own])[1]
+            ]
     return found
 
 

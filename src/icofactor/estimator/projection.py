@@ -1,4 +1,6 @@
-"""New maps against the components of a fit: what loadings, their quality and scores need, one pass over the maps."""
+"""New maps against the components of a fit: what loadings, their quality and scores need, one pass
+over the maps.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def compared_block(
     near: np.ndarray,
     weights: np.ndarray | None,
 ) -> Arrays:
-    """Sums of every person over the sites that the person has: WᵀX, Σ (x − near)², Σ (x − mean)², weight of the sites.
+    """Sums of every person over the sites that the person has: WᵀX, Σ (x − near)², Σ (x − mean)²,
+    weight of the sites.
 
     Also who lacks which site, as bits.
 
@@ -50,7 +53,11 @@ def compared_block(
 
 
 def score_block(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, mean: np.ndarray, weights: np.ndarray | None
+    x: np.ndarray,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    mean: np.ndarray,
+    weights: np.ndarray | None,
 ) -> Arrays:
     """A block's share of ‖X − WC‖² and of Σ (x − mean)²."""
     squares = (np.square(x - W @ shared["C"].T), np.square(x - mean[:, shared["codes"]]))

@@ -55,7 +55,8 @@ class _Course:
 
 @dataclass(frozen=True, eq=False)
 class ModelRecord:
-    """All of a model: k components, n subjects, v sites. Fields that are not records are attributes of the estimator.
+    """All of a model: k components, n subjects, v sites. Fields that are not records are attributes
+    of the estimator.
 
     A field that is added later needs a default, which files written before then get.
     """
@@ -93,16 +94,24 @@ class ModelRecord:
     measures: Measures | None = None
 
 
-MODEL_FILE = Form(ModelRecord, "icofactor model", "a model", 3, "fit again", ModelFileError, zarr=True)
+MODEL_FILE = Form(
+    ModelRecord, "icofactor model", "a model", 3, "fit again", ModelFileError, zarr=True
+)
 MODEL = "model.zip"
 """The name of the file in a fit's folder."""
 _ELSEWHERE = ("parameters", "design", "statistics", "course")
 
 
-def save_model(model: CorticalFactorization, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+def save_model(
+    model: CorticalFactorization, path: str | os.PathLike[str], overwrite: bool = False
+) -> None:
     """Write a fitted model; the file appears whole or not at all."""
     design, refined = model.design_, model.refined_
-    kept = {one.name: getattr(model, f"{one.name}_") for one in fields(ModelRecord) if one.name not in _ELSEWHERE}
+    kept = {
+        one.name: getattr(model, f"{one.name}_")
+        for one in fields(ModelRecord)
+        if one.name not in _ELSEWHERE
+    }
     record = ModelRecord(
         parameters=_parameters(model),
         design=_Design(design.kind, design.level, design.sigma, design.tau),
@@ -118,7 +127,8 @@ def model_at(path: str | os.PathLike[str]) -> Path:
     place = Path(path)
     if place.is_dir() and not (place / MODEL).is_file():
         raise ModelFileError(
-            place, f"contains no {MODEL}; give the folder that icofactor fit wrote, or the model itself"
+            place,
+            f"contains no {MODEL}; give the folder that icofactor fit wrote, or the model itself",
         )
     return place / MODEL if place.is_dir() else place
 
@@ -157,14 +167,15 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     """Match the components of two models by the correlation of their maps.
 
-    The assignment maximizes the sum of correlations and uses each component once. If the numbers of components differ,
-    all components of the smaller set are matched. For different fsaverage meshes, the maps of b are taken at the sites
-    nearest to those of a. Sites that either model masks do not count.
+    The assignment maximizes the sum of correlations and uses each component once. If the numbers of
+    components differ, all components of the smaller set are matched. For different fsaverage
+    meshes, the maps of b are taken at the sites nearest to those of a. Sites that either model
+    masks do not count.
 
     Parameters
     ----------
-    a, b : fitted models, their files, folders written by `icofactor fit`, or arrays of shape (n_components, n_sites)
-        What to match.
+    a, b : fitted models, their files, folders written by `icofactor fit`, or arrays of shape
+        (n_components, n_sites) What to match.
     weights : array of shape (n_sites,), optional
         Weight of each site of a, for example its area.
 
@@ -186,7 +197,9 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
 
 
 def _parameters(model: CorticalFactorization) -> dict[str, Any]:
-    """The constructor's parameters; a mesh or mask given as an array or file is kept as the fit resolved it."""
+    """The constructor's parameters; a mesh or mask given as an array or file is kept as the fit
+    resolved it.
+    """
     parameters = model.get_params(deep=False)
     # those of the fit, whatever set_params did since
     parameters |= {"n_components": len(model.components_), "method": model.solution_.method}
@@ -196,7 +209,10 @@ def _parameters(model: CorticalFactorization) -> dict[str, Any]:
     if isinstance(model.refinement, Refinement):
         parameters["refinement"] = asdict(model.refinement)
     if model.harmonize is not None:
-        parameters["harmonize"] = {**model.harmonize.get_params(), "keep": list(model.harmonize.keep)}
+        parameters["harmonize"] = {
+            **model.harmonize.get_params(),
+            "keep": list(model.harmonize.keep),
+        }
     # what JSON cannot hold is rebuilt from the fit's arrays
     if not isinstance(parameters["mesh"], str | None):
         parameters["mesh"] = {"resolved": True}
@@ -216,7 +232,9 @@ def _fitted(record: ModelRecord) -> CorticalFactorization:
     if isinstance(parameters.get("harmonize"), dict):
         parameters["harmonize"] = ComBat(**parameters["harmonize"])
     resolved = {"mesh": record.sites, "mask": record.mask, "weights": record.sites.weights}
-    parameters |= {name: value for name, value in resolved.items() if isinstance(parameters.get(name), dict)}
+    parameters |= {
+        name: value for name, value in resolved.items() if isinstance(parameters.get(name), dict)
+    }
     model = CorticalFactorization(**parameters)
     model.check_parameters()
     for one in fields(ModelRecord):
@@ -225,7 +243,9 @@ def _fitted(record: ModelRecord) -> CorticalFactorization:
     _check(record, check_sites(record.sites), model.n_components)
     sites = record.sites if record.mask is None else record.sites.subset(record.mask)
     model.design_ = Design.from_faces(sites, record.statistics.faces, **vars(record.design))
-    model.refined_ = Refined(model.design_, record.statistics, record.solution, **vars(record.course))
+    model.refined_ = Refined(
+        model.design_, record.statistics, record.solution, **vars(record.course)
+    )
     return model
 
 
@@ -239,32 +259,53 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
     _check_measures(record, sites)
     with np.errstate(over="ignore", invalid="ignore"):
         codes = None if record.measures is None else record.measures.codes(len(record.loadings))
-        variance = (record.components**2).sum(axis=1) if sites.weights is None else record.components**2 @ sites.weights
+        variance = (
+            (record.components**2).sum(axis=1)
+            if sites.weights is None
+            else record.components**2 @ sites.weights
+        )
         variance = variance * spread_of(record.loadings.T, codes)
     total = record.total_variance
     pairs = [
         (record.explained, 1 - record.error / total if total > 0 else math.nan),
         (record.reconstruction_err, math.sqrt(max(record.error, 0.0))),
         *zip(record.explained_variance, variance, strict=True),
-        *zip(record.explained_variance_ratio, record.explained_variance / max(total, math.ulp(0)), strict=True),
+        *zip(
+            record.explained_variance_ratio,
+            record.explained_variance / max(total, math.ulp(0)),
+            strict=True,
+        ),
     ]
     tiny = [1e-9, *[1e-290] * (len(pairs) - 1)]  # shares; squares of data
-    if not all(math.isclose(*pair, rel_tol=1e-4, abs_tol=t) for pair, t in zip(pairs, tiny, strict=True)):
-        raise Unreadable("is damaged: its error and the variance that it explains contradict its maps and loadings")
+    if not all(
+        math.isclose(*pair, rel_tol=1e-4, abs_tol=t) for pair, t in zip(pairs, tiny, strict=True)
+    ):
+        raise Unreadable(
+            "is damaged: its error and the variance that it explains contradict its maps and loadings"
+        )
     if record.mask is not None and not record.mask.any():
         raise Unreadable("is damaged: its mask is False everywhere")
     n_columns, roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
     if (len(record.solution.B), roots) != (n_columns, sites.n_roots):
-        raise Unreadable(f"is damaged: {n_columns} faces and {roots} roots do not match its solution and sites")
+        raise Unreadable(
+            f"is damaged: {n_columns} faces and {roots} roots do not match its solution and sites"
+        )
     for name in ("solution", "starts"):
         solution = getattr(record, name)
         method_named(solution.method)
-        if not all(np.isfinite(getattr(solution, part)).all() for part in ("B", "C", "objective", "errors")):
+        if not all(
+            np.isfinite(getattr(solution, part)).all() for part in ("B", "C", "objective", "errors")
+        ):
             raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-    stacked = record.measures.n if record.measures is not None and record.measures.share == "maps" else 1
-    whole = lambda step: _go_together(step.terms, step.coefficients) and step.coefficients.shape[1] == stacked * sites.n
+    stacked = (
+        record.measures.n if record.measures is not None and record.measures.share == "maps" else 1
+    )
+    whole = lambda step: (
+        _go_together(step.terms, step.coefficients)
+        and step.coefficients.shape[1] == stacked * sites.n
+    )
     if record.covariates is not None and not whole(record.covariates):
         raise Unreadable("is damaged: its covariates do not match their coefficients")
     done = record.harmonization
@@ -280,9 +321,15 @@ def _check_measures(record: ModelRecord, sites: Sites) -> None:
     found, whole = record.measures, sites.n_measures == 1
     if found is not None:
         maps, zscores = found.share == "maps", record.center == "zscore"
-        whole = sites.n_measures == (1 if maps else found.n) and not len(record.loadings) % (found.n if maps else 1)
+        whole = sites.n_measures == (1 if maps else found.n) and not len(record.loadings) % (
+            found.n if maps else 1
+        )
         whole = whole and found.factor is not None and bool((found.factor > 0).all())
-        whole = whole and maps == (found.mean is not None) and (maps and zscores) == (found.deviation is not None)
+        whole = (
+            whole
+            and maps == (found.mean is not None)
+            and (maps and zscores) == (found.deviation is not None)
+        )
     if not whole:
         raise Unreadable("is damaged: its measures do not match its maps and loadings")
 
@@ -290,4 +337,8 @@ def _check_measures(record: ModelRecord, sites: Sites) -> None:
 def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:
     columns = [1 if term.levels is None else len(term.levels) - 1 for term in terms]
     spans = all(len(term.span) == (2 if term.levels is None else 0) for term in terms if term.span)
-    return [len(term.means) for term in terms] == columns and sum(columns) == len(coefficients) and spans
+    return (
+        [len(term.means) for term in terms] == columns
+        and sum(columns) == len(coefficients)
+        and spans
+    )

@@ -11,8 +11,11 @@ from icofactor.streaming.runners import Cluster, Runner, Threads, active_client,
 from icofactor.streaming.source import Adjusted, Adjustment, Subset, source_of
 
 
-def open_stream(X: Any, mask: np.ndarray | None, client: Any = None, adjustment: Adjustment | None = None) -> Stream:
-    """Maps X (subjects × sites) as they are passed over, on the cluster of `client` if there is one.
+def open_stream(
+    X: Any, mask: np.ndarray | None, client: Any = None, adjustment: Adjustment | None = None
+) -> Stream:
+    """Maps X (subjects × sites) as they are passed over, on the cluster of `client` if there is
+    one.
 
     `adjustment`, of the sites that `mask` leaves, is made on the way.
     """

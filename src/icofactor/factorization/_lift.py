@@ -1,9 +1,11 @@
-"""Full resolution: the basis on every site given the loadings, and the loadings of new subjects (method.md §7).
+"""Full resolution: the basis on every site given the loadings, and the loadings of new subjects
+(method.md §7).
 
-Given C, the basis of each site is a small convex problem of its own that needs one product X Cᵀ. The pass over X
-that lifts the basis W also gathers WᵀX and WᵀW, which is all that loadings and errors need afterwards. So the lift is
-one pass over X, and each sweep of polish is one more. A site's own problem does not change with its weight ω; sums over
-sites do: they are WᵀΩX and WᵀΩW.
+Given C, the basis of each site is a small convex problem of its own that needs one product X Cᵀ.
+The pass over X
+that lifts the basis W also gathers WᵀX and WᵀW, which is all that loadings and errors need
+afterwards. So the lift is one pass over X, and each sweep of polish is one more. A site's own
+problem does not change with its weight ω; sums over sites do: they are WᵀΩX and WᵀΩW.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ MEAN_SCALINGS = 200
 UNDOMINATED_STEPS = 20
 """Gradient steps at full resolution where a lift in one pass does not do."""
 LEAST_SHARE = 0.7
-"""How far on the way from the coarse basis to the lifted one the best must lie for the lift to do."""
+"""How far on the way from the coarse basis to the lifted one the best must lie for the lift to do.
+"""
 ROUNDING = 16 * 2.0**-52
 """Errors that differ by less than this share of the data explained are the same."""
 Report = Callable[[float], None]
@@ -76,8 +79,9 @@ def lift(
 ) -> Basis:
     """The basis on every site, given the loadings C.
 
-    Each site solves the scheme's `site_problem`: by default min over w of ‖x − Cᵀw‖² with the scheme's penalty, in
-    which every site weighs `site_weight`; w ≥ 0 unless maps are signed. One pass over X (sites × subjects).
+    Each site solves the scheme's `site_problem`: by default min over w of ‖x − Cᵀw‖² with the
+    scheme's penalty, in which every site weighs `site_weight`; w ≥ 0 unless maps are signed. One
+    pass over X (sites × subjects).
 
     Parameters
     ----------
@@ -100,7 +104,9 @@ def lift(
         "sweeps": np.array(scheme.lift_sweeps if sweeps is None else sweeps),
     }
     W, WX = np.empty((X.shape[0], len(C))), np.zeros(C.shape)
-    for rows, found in pass_over(X, each_block(_lift_block), shared, [start, weights], report=report):
+    for rows, found in pass_over(
+        X, each_block(_lift_block), shared, [start, weights], report=report
+    ):
         W[rows] = found["site.W"]
         WX += found["sum.WX"]
     return Basis(W, WX, gram(W, weights), weights)
@@ -129,23 +135,29 @@ def _lift_block(
 
 
 def _orthogonal(C: np.ndarray) -> dict[str, np.ndarray]:
-    """Q and R with C = RᵀQ: nearly parallel rows of C would amplify what float32 loses in a product X Cᵀ."""
+    """Q and R with C = RᵀQ: nearly parallel rows of C would amplify what float32 loses in a product
+    X Cᵀ.
+    """
     Q, R = np.linalg.qr(C.T)
     return {"Q": np.ascontiguousarray(Q.T), "R": R}
 
 
 def loadings(WX: np.ndarray, WW: np.ndarray, scheme: Scheme, penalty: float) -> np.ndarray:
-    """The loadings C of subjects given WᵀX and WᵀW: the projection, or the scheme's convex problem in C."""
+    """The loadings C of subjects given WᵀX and WᵀW: the projection, or the scheme's convex problem
+    in C.
+    """
     return scheme.loadings_of(WX, WW, penalty)
 
 
 def shared_loadings(
     WX: np.ndarray, shared: np.ndarray, whole: np.ndarray, scheme: Scheme, penalty: float
 ) -> np.ndarray:
-    """The same for subjects who lack some sites: WᵀX and WᵀW (`shared`) over those that they have, `whole` over all.
+    """The same for subjects who lack some sites: WᵀX and WᵀW (`shared`) over those that they have,
+    `whole` over all.
 
-    The scheme's problem on these sites. A projection has no such problem: the missing values are taken from the least
-    squares fit a = `shared`⁻¹WᵀX, which gives the projection of the filled map, `whole` a.
+    The scheme's problem on these sites. A projection has no such problem: the missing values are
+    taken from the least squares fit a = `shared`⁻¹WᵀX, which gives the projection of the filled
+    map, `whole` a.
     """
     if scheme.projective:
         return np.asarray(whole @ np.linalg.lstsq(shared, WX, rcond=None)[0])
@@ -181,11 +193,15 @@ def full_basis(
     return lift_parts(X, start, scheme, polish, report)
 
 
-def lift_parts(X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Report | None = None) -> Basis:
-    """The projective basis of deviations on every site, from the coarse one: one pass over X (method.md §10).
+def lift_parts(
+    X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Report | None = None
+) -> Basis:
+    """The projective basis of deviations on every site, from the coarse one: one pass over X
+    (method.md §10).
 
-    With A, G and C of the coarse solution the stationarity condition S W(2I − G) = W A is a small convex problem per
-    site. It is a lift, not a descent; so the answer is the best point on the way there from the coarse basis.
+    With A, G and C of the coarse solution the stationarity condition S W(2I − G) = W A is a small
+    convex problem per site. It is a lift, not a descent; so the answer is the best point on the way
+    there from the coarse basis.
 
     Parameters
     ----------
@@ -194,23 +210,28 @@ def lift_parts(X: Any, start: Basis, scheme: Scheme, polish: int = 0, report: Re
     """
     found = lift(X, start.WX, scheme, 0.0, 1.0, report=report, G=start.WW, weights=start.weights)
     if np.abs(start.WX.mean(axis=1)).max() <= 1e-9 * np.abs(start.WX).max():
-        # deviations of some subjects from the mean of more (a resample): those from their own mean are meant
+        # deviations of some subjects from the mean of more (a resample): those from their own mean
+        # are meant
         found = replace(found, WX=found.WX - found.WX.mean(axis=1, keepdims=True))
     moved, share = _best_between(start, scaled_to_least_error(found))
-    # rough maps, or few subjects: the condition of a solution says little, and steps go the rest of the way
+    # rough maps, or few subjects: the condition of a solution says little, and steps go the rest of
+    # the way
     return _polished(X, moved, polish if share >= LEAST_SHARE else UNDOMINATED_STEPS + polish)
 
 
 def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish: int = 0) -> Basis:
     """The projective basis of values ≥ 0 on every site, from the coarse one: three passes over X.
 
-    ‖X − WWᵀX‖² is n‖m − WWᵀm‖², with m the mean map, and what W leaves of the deviations. The first outweighs the
-    second by far; so it is taken for a constraint, wᵥᵀμ = mᵥ with μ = Wᵀm at every site. How a site divides its mean
-    among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I − G)C x̃ over these w ≥ 0, as in `lift_parts`.
+    ‖X − WWᵀX‖² is n‖m − WWᵀm‖², with m the mean map, and what W leaves of the deviations. The first
+    outweighs the second by far; so it is taken for a constraint, wᵥᵀμ = mᵥ with μ = Wᵀm at every
+    site. How a site divides its mean among the parts is left to the deviations: min ½wᵀAw − wᵀ(2I −
+    G)C x̃ over these w ≥ 0, as in `lift_parts`.
     """
     heavy = weighed(mean[:, None], start.weights)[:, 0]
     first = scaled_to_least_error(basis_of(X, _rows_to_mean(start.W, mean, heavy), start.weights))
-    if first.projective_error(sq_norm) > start.projective_error(sq_norm):  # the mean map does not dominate
+    if first.projective_error(sq_norm) > start.projective_error(
+        sq_norm
+    ):  # the mean map does not dominate
         return _polished(X, start, UNDOMINATED_STEPS + polish)
     C = first.WX - first.WX.mean(axis=1, keepdims=True)
     shared = {
@@ -226,7 +247,9 @@ def lift_on_mean(X: Any, start: Basis, mean: np.ndarray, sq_norm: float, polish:
     return _polished(X, _best_between(first, second)[0], polish)
 
 
-def _divide_mean_block(x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray, mean: np.ndarray) -> Arrays:
+def _divide_mean_block(
+    x: np.ndarray, shared: Mapping[str, Any], start: np.ndarray, mean: np.ndarray
+) -> Arrays:
     alive = shared["mu"] > 0  # a part without sites takes no share
     linear, A = (shared["C"] @ x.T)[alive], shared["A"][np.ix_(alive, alive)]
     W = np.zeros_like(start)
@@ -256,15 +279,22 @@ def scaled_to_least_error(basis: Basis) -> Basis:
 
 
 def _best_between(start: Basis, end: Basis) -> tuple[Basis, float]:
-    """The basis of least projective error between `start` (0) and `end` (1), whose W it takes, and where it lies."""
+    """The basis of least projective error between `start` (0) and `end` (1), whose W it takes, and
+    where it lies.
+    """
     change = end.projective_error(0.0) - start.projective_error(0.0)
     if abs(change) <= ROUNDING * float(np.square(start.WX).sum()):
-        return end, 1.0  # where every site is a face both are the same, and rounding would choose the place between
+        return (
+            end,
+            1.0,
+        )  # where every site is a face both are the same, and rounding would choose the place between
     return _moved(start, np.subtract(end.W, start.W, out=end.W), end.WX - start.WX)
 
 
 def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, float]:
-    """`start` moved along `step`, which it takes over, as far as the projective error falls, and how far that is."""
+    """`start` moved along `step`, which it takes over, as far as the projective error falls, and
+    how far that is.
+    """
     A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
     heavy, weights = weighed(step, start.weights), start.weights
     G = (start.WW, both(start.W.T @ heavy), step.T @ heavy)
@@ -287,8 +317,12 @@ def _polished(X: Any, basis: Basis, n_steps: int) -> Basis:
     return basis
 
 
-def _step_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
-    """`projective.descend` with D = I: the step of a block's sites, and its share of the step's WᵀX."""
+def _step_block(
+    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None
+) -> Arrays:
+    """`projective.descend` with D = I: the step of a block's sites, and its share of the step's
+    WᵀX.
+    """
     levelled = Levelled.of(x)
     MW, A = levelled.times(shared["Q"]) @ shared["R"], shared["A"]
     size = np.where(A.diagonal() > 0, A.diagonal(), np.inf)

@@ -19,11 +19,23 @@ from icofactor.factorization._solve import (
     solution_of,
     warn_not_converged,
 )
-from icofactor.factorization.engines import Engine, check_engine, choose_engine, likely_updates, operations
+from icofactor.factorization.engines import (
+    Engine,
+    check_engine,
+    choose_engine,
+    likely_updates,
+    operations,
+)
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
 from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
-from icofactor.factorization.starts import RandomState, check_problem, draw_starts, seeds_of, warn_if_penalty_dwarfs
+from icofactor.factorization.starts import (
+    RandomState,
+    check_problem,
+    draw_starts,
+    seeds_of,
+    warn_if_penalty_dwarfs,
+)
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
 from icofactor.io.records import Numbers, plain_signature
@@ -32,7 +44,9 @@ from icofactor.streaming.runners import Runner, one_blas_thread
 BATCH_BYTES = 256 * 2**20
 """Starts are run in batches whose factors take about this much memory."""
 LOOSER = 10
-"""Where only the best of many starts are run, they end at this many times `tol`; the best of them goes on."""
+"""Where only the best of many starts are run, they end at this many times `tol`; the best of them
+goes on.
+"""
 MOST_COMPARED = 50
 """Starts that are compared with the best one, at most."""
 TASK_OPERATIONS = 5e9
@@ -47,8 +61,8 @@ class Multistart(Solution):
     Attributes
     ----------
     objectives : array of shape (n_starts, 1 + n_iter)
-        Objective of every start after every update. Starts that ended early, or were dropped by halving, repeat their
-        last value; starts that diverged have infinity.
+        Objective of every start after every update. Starts that ended early, or were dropped by
+        halving, repeat their last value; starts that diverged have infinity.
     final_objectives : array of shape (n_starts,)
         Last objective of each start; their spread shows local minima.
     best_start : int
@@ -58,7 +72,8 @@ class Multistart(Solution):
     engine : str
         Engine that ran the starts.
     recurrence : array of shape (n_components,)
-        Share of the other starts near the best that reach each component; NaN if fewer than three are near the best.
+        Share of the other starts near the best that reach each component; NaN if fewer than three
+        are near the best.
     n_near : int
         Number of other starts near the best.
 
@@ -76,7 +91,9 @@ class Multistart(Solution):
     best_start: int = field(kw_only=True)
     start_n_iter: Annotated[np.ndarray, Numbers("s", "i", least=0)] = field(kw_only=True)
     engine: str = field(kw_only=True, default="numpy")
-    recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = field(kw_only=True, default=None)
+    recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = field(
+        kw_only=True, default=None
+    )
     n_near: int = field(kw_only=True, default=0)
 
     _as_the_error: ClassVar[tuple[str, ...]] = ("objective", "errors", "objectives")
@@ -119,8 +136,9 @@ def multistart(
     halving : bool, default=False
         Whether to drop the worse half of the starts after 1/16, 1/8, 1/4 and 1/2 of the updates.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
-        Generic functions, compiled kernels on all processors, or JAX on the device it finds. "auto" chooses by what is
-        installed and by the amount of work; `engine` of the result is the choice.
+        Generic functions, compiled kernels on all processors, or JAX on the device it finds. "auto"
+        chooses by what is installed and by the amount of work; `engine` of the result is the
+        choice.
     report : callable, optional
         Called with the fraction of the work that is done.
     runner : Runner, optional
@@ -175,13 +193,28 @@ def best_of_starts(
     chosen, n_iter, tol, rules = search.method, search.n_iter, search.tol, search.rules
     check_problem(stats, chosen, search.n_components)
     whole = Problem.of(stats, chosen.scheme, rules, search.penalty)
-    warn_if_penalty_dwarfs(whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, search.penalty))
+    warn_if_penalty_dwarfs(
+        whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, search.penalty)
+    )
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
         updates = likely_updates(chosen, search.n_starts, n_iter, tol)
         where = choose_engine(search.engine, p, chosen, search.n_components, updates)
-        first_tol, seeds = tol if chosen.scheme.n_finished is None else LOOSER * tol, seeds_of(random_state)
-        race = _Race(p, chosen, search.n_components, seeds, int(search.n_starts), n_iter, first_tol, where, report)
+        first_tol, seeds = (
+            tol if chosen.scheme.n_finished is None else LOOSER * tol,
+            seeds_of(random_state),
+        )
+        race = _Race(
+            p,
+            chosen,
+            search.n_components,
+            seeds,
+            int(search.n_starts),
+            n_iter,
+            first_tol,
+            where,
+            report,
+        )
         best, objectives, made, reached = race.winner(search.halving, runner, stats.counts)
         if first_tol > tol and np.isfinite(best.error) and best.n_iter < n_iter:
             best = race.gone_on(best, tol)
@@ -222,7 +255,9 @@ class _Race:
 
     @property
     def batch(self) -> int:
-        """Starts per batch: B, C, their plain updates, candidates and products, about ten arrays of each size."""
+        """Starts per batch: B, C, their plain updates, candidates and products, about ten arrays of
+        each size.
+        """
         one = 10 * 8 * self.n_components * (self.p.L.shape[0] + self.p.L.shape[1])
         limit = BATCH_BYTES if self.engine.batch_bytes is None else self.engine.batch_bytes()
         return max(1, limit // one)
@@ -237,11 +272,18 @@ class _Race:
     def winner(
         self, halving: bool, runner: Runner | None, weights: np.ndarray
     ) -> tuple[Solution, np.ndarray, np.ndarray, tuple[np.ndarray, int]]:
-        """The best start, the objectives of all, how many updates each made, and which components recur."""
+        """The best start, the objectives of all, how many updates each made, and which components
+        recur.
+        """
         batches = list(self._batches(halving, runner))
         best = min(batches, key=lambda batch: float(np.min(batch.path[:, -1]))).best
-        paths, made = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("path", "made"))
-        bases, ends = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("bases", "ends"))
+        paths, made = (
+            np.concatenate([getattr(batch, name) for batch in batches]) for name in ("path", "made")
+        )
+        bases, ends = (
+            np.concatenate([getattr(batch, name) for batch in batches])
+            for name in ("bases", "ends")
+        )
         return best, paths, made, recurrence(bases, ends, weights)
 
     def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
@@ -252,11 +294,15 @@ class _Race:
             size = min(size, max(1, round(TASK_OPERATIONS / operations_per_start)))
         firsts = range(0, self.n_starts, size)
         if runner is None:
-            yield from (self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts)
+            yield from (
+                self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts
+            )
             return
         arguments = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
         race = replace(self, report=None)
-        batches = runner.run(partial(_run_batch, halving), race, arguments, len(firsts), "updates of the starts")
+        batches = runner.run(
+            partial(_run_batch, halving), race, arguments, len(firsts), "updates of the starts"
+        )
         for done, batch in enumerate(batches, 1):
             if self.report is not None:
                 self.report(done / len(firsts))
@@ -270,7 +316,9 @@ class _Race:
         chosen = self._promising(state.objective)
         watch = self._progress(first, last - first)
         going = state if chosen is None else state.take(chosen)
-        run = self.engine.iterate(self.p, self.method, going, Course(self.n_iter, self.tol, halve_at, watch))
+        run = self.engine.iterate(
+            self.p, self.method, going, Course(self.n_iter, self.tol, halve_at, watch)
+        )
         objectives = _padded(run, self.n_iter)
         ends = objectives[:, -1]
         if chosen is None:
@@ -286,7 +334,9 @@ class _Race:
         return _Batch(self._solution(run, int(np.argmin(ends))), path, made, bases, ends[near])
 
     def _promising(self, objectives: np.ndarray) -> np.ndarray | None:
-        """Which of the starts drawn are run, where the scheme runs only the best of them; None: all."""
+        """Which of the starts drawn are run, where the scheme runs only the best of them; None:
+        all.
+        """
         most = self.method.scheme.n_finished
         if most is None or len(objectives) <= most:
             return None
@@ -295,7 +345,9 @@ class _Race:
     def gone_on(self, best: Solution, tol: float) -> Solution:
         """The best start with further updates, down to `tol`."""
         state = begin(self.p, self.method.scheme, best.B[None], best.C[None])
-        run = self.engine.iterate(self.p, self.method, state, Course(self.n_iter - best.n_iter, tol))
+        run = self.engine.iterate(
+            self.p, self.method, state, Course(self.n_iter - best.n_iter, tol)
+        )
         more = self._solution(run, 0)
         return replace(
             more,
@@ -320,7 +372,8 @@ class _Batch:
     ----------
     best : the best of them
     path, made : the objectives of all, and how many updates each made
-    bases, ends : the basis and the last objective of those near the best, by which components are compared
+    bases, ends : the basis and the last objective of those near the best, by which components are
+        compared
     """
 
     best: Solution
@@ -343,7 +396,9 @@ def _run_batch(halving: bool, race: _Race, first: int, last: int) -> _Batch:
 
 
 def _padded(run: Run, n_iter: int) -> np.ndarray:
-    """The objectives of a batch, each run's last value repeated up to `n_iter`, infinity where it diverged."""
+    """The objectives of a batch, each run's last value repeated up to `n_iter`, infinity where it
+    diverged.
+    """
     path = np.pad(run.objectives, ((0, 0), (0, n_iter + 1 - run.objectives.shape[1])), mode="edge")
     path[run.diverged, -1] = np.inf
     return path

@@ -1,4 +1,6 @@
-"""Coarse to fine: solve, measure the local error, divide the worst faces, carry the basis over (method.md §6)."""
+"""Coarse to fine: solve, measure the local error, divide the worst faces, carry the basis over
+(method.md §6).
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ class Refinement:
     n_iter : int
         Number of updates after each division.
     indicator : {"residual", "projected"}
-        How to find the worst faces: by the squared residual of X inside the face (eq. 13), or by the projected error of
-        the paper (eq. 12), which only sees what the columns already resolve.
+        How to find the worst faces: by the squared residual of X inside the face (eq. 13), or by
+        the projected error of the paper (eq. 12), which only sees what the columns already resolve.
     carry : {"copy", "quarter"}
-        Whether the children get a copy of their parent's row of B, which does not change the fit with partition
-        columns, or a quarter of it, as in the paper.
+        Whether the children get a copy of their parent's row of B, which does not change the fit
+        with partition columns, or a quarter of it, as in the paper.
 
     Examples
     --------
@@ -82,8 +84,8 @@ class Refined:
     Attributes
     ----------
     design, stats, solution : Design, Statistics, Solution
-        Design, statistics and solution at the end. `objective` and `errors` of the solution contain all updates,
-        including those before the refinement.
+        Design, statistics and solution at the end. `objective` and `errors` of the solution contain
+        all updates, including those before the refinement.
     divisions : tuple of int
         Number of updates before each division.
     n_columns : tuple of int
@@ -143,15 +145,15 @@ def refine(
     source : Data or Pyramid
         Computes the statistics after each division.
     design, stats, solution
-        Where to start: the solution of `solve` or `multistart` for these statistics. The refinement keeps its method
-        and rules and, under default rules, its penalty.
+        Where to start: the solution of `solve` or `multistart` for these statistics. The refinement
+        keeps its method and rules and, under default rules, its penalty.
     schedule : Refinement
         How many refinements, faces and updates.
     penalty : "paper" or float
         As in `solve`. Under paper rules, "paper" is computed again after each division.
     engine : {"auto", "numpy", "cpu", "jax"}, default="auto"
-        Where updates run. "auto" uses the compiled kernels if the starts ran there or there is much work, otherwise
-        NumPy; so does "jax", which only makes starts.
+        Where updates run. "auto" uses the compiled kernels if the starts ran there or there is much
+        work, otherwise NumPy; so does "jax", which only makes starts.
     report : callable, optional
         Called with the fraction of the refinements that is done.
 
@@ -192,10 +194,14 @@ def refined_by(
     """`refine` with parameters that are checked already."""
     method = method_named(solution.method)
     if engine in ("auto", "jax"):
-        long = getattr(solution, "engine", None) == "cpu" or is_long(stats, method, solution, schedule)
+        long = getattr(solution, "engine", None) == "cpu" or is_long(
+            stats, method, solution, schedule
+        )
         engine = "cpu" if long else "numpy"
     check_problem(stats, method, solution.n_components)
-    walk = _Walk(source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine)
+    walk = _Walk(
+        source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine
+    )
     walk.start(solution)
     divisions, n_columns = [], []
     objectives, errors = [solution.objective], [solution.errors]
@@ -230,8 +236,12 @@ def refined_by(
 
 
 def is_long(stats: Statistics, method: Method, solution: Solution, schedule: Refinement) -> bool:
-    """Whether all updates together are worth the compiled kernels; every division of a face adds three."""
-    n_columns = min(stats.n_columns + 1.5 * schedule.faces * schedule.steps, stats.n_sites)  # half of those at the end
+    """Whether all updates together are worth the compiled kernels; every division of a face adds
+    three.
+    """
+    n_columns = min(
+        stats.n_columns + 1.5 * schedule.faces * schedule.steps, stats.n_sites
+    )  # half of those at the end
     updates = schedule.steps * schedule.n_iter * n_columns / stats.n_columns
     p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
     return worth_compiling(work_of(p, method, solution.n_components, updates))
@@ -260,7 +270,8 @@ class _Walk:
         self.problem = self._pose()
         B, C = given_start(self.problem, self.stats, self.method, (solution.B, solution.C), None)
         state = begin(self.problem, self.method.scheme, B, C)
-        # the ten plain updates and the momentum are counted once per run; y is gone, so the next update is plain
+        # the ten plain updates and the momentum are counted once per run; y is gone, so the next
+        # update is plain
         self.state: State = replace(state, age=solution.n_iter, tau=state.tau * 0 + solution.tau)
 
     def _pose(self) -> Problem:
@@ -268,10 +279,19 @@ class _Walk:
 
     def worst(self, schedule: Refinement) -> np.ndarray:
         """Positions of the faces to divide: the worst by the indicator among those that can be."""
-        able = np.flatnonzero(self.design.divisible & (self.design.faces[:, 0] < self.source.max_level))
+        able = np.flatnonzero(
+            self.design.divisible & (self.design.faces[:, 0] < self.source.max_level)
+        )
         if not len(able):
             return able
-        e = local_error(schedule.indicator, self.stats, self.design, self.state.B[0], self.state.C[0], self.source)
+        e = local_error(
+            schedule.indicator,
+            self.stats,
+            self.design,
+            self.state.B[0],
+            self.state.C[0],
+            self.source,
+        )
         return able[np.argsort(-e[able], kind="stable")[: schedule.faces]]
 
     def divide(self, positions: np.ndarray, carry: str) -> None:

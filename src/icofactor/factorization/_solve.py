@@ -42,7 +42,8 @@ class Run:
     Attributes
     ----------
     state : State of every run at its own end
-    objectives, errors : (batch, 1 + updates made) one value per update, first = start; a run that ended early
+    objectives, errors : (batch, 1 + updates made) one value per update, first = start; a run that
+        ended early
         repeats its last value
     n_iter : (batch,) updates each run made
     converged : (batch,) whether `tol` ended it
@@ -78,7 +79,8 @@ class Course:
 def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     """Update a batch of runs along its course; one that leaves the finite numbers ends there.
 
-    Except by halving, a run ends by itself, whatever the others do, so that its answer does not depend on them.
+    Except by halving, a run ends by itself, whatever the others do, so that its answer does not
+    depend on them.
     """
     n_iter, tol, on_update = course.n_iter, course.tol, course.on_update
     n_runs, plateau = len(state.error), method.scheme.plateau
@@ -87,7 +89,9 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
     active, ended = np.arange(n_runs), []
     for update in range(n_iter):
-        with np.errstate(over="ignore", invalid="ignore"):  # runs that leave the finite numbers are found below
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # runs that leave the finite numbers are found below
             state = advance(p, method, state)
         made[active] += 1
         objective, E = objectives[-1].copy(), errors[-1].copy()
@@ -111,7 +115,14 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
         if not len(active):
             break
     ended.append((active, state))
-    return Run(_gather(ended), np.stack(objectives, 1), np.stack(errors, 1), made, converged & ~diverged, diverged)
+    return Run(
+        _gather(ended),
+        np.stack(objectives, 1),
+        np.stack(errors, 1),
+        made,
+        converged & ~diverged,
+        diverged,
+    )
 
 
 def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
@@ -120,16 +131,26 @@ def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) 
     size, workers = (SHORT_GROUP, 1) if p.L.size < SHORT else (GROUP, None)
     if n_runs <= size or course.halve_at:
         return iterate(p, method, state, course)
-    groups, quiet = np.split(np.arange(n_runs), range(size, n_runs, size)), replace(course, on_update=None)
+    groups, quiet = (
+        np.split(np.arange(n_runs), range(size, n_runs, size)),
+        replace(course, on_update=None),
+    )
     one = lambda some: iterate(p, method, state.take(some), quiet if some[0] else course)
     runs = list(in_order(one, groups, workers))
     longest = max(run.objectives.shape[1] for run in runs)
     paths = (
-        np.concatenate([np.pad(path, ((0, 0), (0, longest - path.shape[1])), "edge") for path in of_runs])
+        np.concatenate(
+            [np.pad(path, ((0, 0), (0, longest - path.shape[1])), "edge") for path in of_runs]
+        )
         for of_runs in zip(*((run.objectives, run.errors) for run in runs), strict=True)
     )
-    ends = (np.concatenate([getattr(run, name) for run in runs]) for name in ("n_iter", "converged", "diverged"))
-    return Run(_gather([(some, run.state) for some, run in zip(groups, runs, strict=True)]), *paths, *ends)
+    ends = (
+        np.concatenate([getattr(run, name) for run in runs])
+        for name in ("n_iter", "converged", "diverged")
+    )
+    return Run(
+        _gather([(some, run.state) for some, run in zip(groups, runs, strict=True)]), *paths, *ends
+    )
 
 
 def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
@@ -242,7 +263,8 @@ def solve(
 ) -> Solution:
     """Factorize from one start.
 
-    Statistics are sums of X, in which negative values can hide; `CorticalFactorization` checks X itself.
+    Statistics are sums of X, in which negative values can hide; `CorticalFactorization` checks X
+    itself.
 
     Parameters
     ----------
@@ -253,14 +275,15 @@ def solve(
     n_components : int, optional
         Number of components; not needed with `start`.
     start : (B, C), Solution or "nndsvd", optional
-        Where to start. Default: a random start from `random_state`. Projective methods ignore C. "nndsvd" is the start
-        of scikit-learn's NMF and of opNMF, from the SVD of the data on the faces; it is not random, and its zeros stay
-        zero under multiplicative updates.
+        Where to start. Default: a random start from `random_state`. Projective methods ignore C.
+        "nndsvd" is the start of scikit-learn's NMF and of opNMF, from the SVD of the data on the
+        faces; it is not random, and its zeros stay zero under multiplicative updates.
     n_iter : int
         Maximum number of updates.
     tol : float
-        Stop if the objective fell by less than `tol`, relative, over ten updates. Not before update 100 (CD-PNNMF: 50,
-        parts: 20), and not on the plateau where random starts begin. 0 always makes `n_iter` updates.
+        Stop if the objective fell by less than `tol`, relative, over ten updates. Not before update
+        100 (CD-PNNMF: 50, parts: 20), and not on the plateau where random starts begin. 0 always
+        makes `n_iter` updates.
     rules : {"default", "paper"}, default="default"
         Improved updates, or exactly those of the paper.
     penalty : "paper" or float, default="paper"
@@ -292,7 +315,9 @@ def solve(
         check_parameters(n_components=n_components)
         k = int(n_components or 0)
         check_problem(stats, chosen, k)
-        warn_if_penalty_dwarfs(p, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty))
+        warn_if_penalty_dwarfs(
+            p, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty)
+        )
         if start is None:
             B, C = draw_starts(p, chosen, k, seeds_of(random_state), range(1))
         else:
@@ -312,7 +337,9 @@ def solve(
 def divergence_message(method: Method, rules: str, update: int) -> str:
     """What to do about a run that left the finite numbers."""
     if rules == "paper":
-        advice = method.scheme.divergence_advice or "Try rules='default', whose objective never rises."
+        advice = (
+            method.scheme.divergence_advice or "Try rules='default', whose objective never rises."
+        )
     else:
         advice = "Check the start and the scale of X."
     return f"{method.name} under rules={rules!r} diverged at update {update}. {advice}"

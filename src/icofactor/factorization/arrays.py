@@ -1,7 +1,8 @@
 """The few array operations that differ between NumPy and JAX.
 
-The mathematics of an update, in `schemes`, `extrapolation` and `update`, is written once: NumPy runs it as it stands,
-and `engines.jax` compiles it. Where the two need different functions it asks `namespace`, or calls one of these.
+The mathematics of an update, in `schemes`, `extrapolation` and `update`, is written once: NumPy
+runs it as it stands, and `engines.jax` compiles it. Where the two need different functions it asks
+`namespace`, or calls one of these.
 """
 
 from __future__ import annotations
@@ -38,24 +39,30 @@ def product(x: Array, y: Array) -> Array:
         # NumPy makes tall ones as they lie (`turned`).
         return T(T(y) @ T(x)) if x.shape[-2] > x.shape[-1] else x @ y
     if x.shape[-1] <= 32:
-        # JAX fuses a multiplication and a sum with what surrounds them: on a GPU that is faster than a batch of such
-        # small products.
+        # JAX fuses a multiplication and a sum with what surrounds them: on a GPU that is faster
+        # than a batch of such small products.
         return (x[..., :, :, None] * y[..., None, :, :]).sum(-2)
     return x @ y
 
 
 def once(x: Array) -> Array:
-    """`x` itself, which JAX computes once and keeps; without this it computes elementwise results again at each use."""
+    """`x` itself, which JAX computes once and keeps; without this it computes elementwise results
+    again at each use.
+    """
     return x if isinstance(x, np.ndarray) else sys.modules["jax"].lax.optimization_barrier(x)
 
 
 def turned(x: Array) -> Array:
-    """A batch of tall matrices that NumPy keeps column by column: loops over rows are then long ones."""
+    """A batch of tall matrices that NumPy keeps column by column: loops over rows are then long
+    ones.
+    """
     return T(np.ascontiguousarray(T(x))) if isinstance(x, np.ndarray) and x.ndim > 2 else x
 
 
 def matmul_shared(x: Array, shared: Array) -> Array:
-    """x @ shared for a batch `x` and one matrix `shared`: a single large product instead of many small ones."""
+    """x @ shared for a batch `x` and one matrix `shared`: a single large product instead of many
+    small ones.
+    """
     xp = namespace(x)
     if x.ndim == 2:
         return x @ shared

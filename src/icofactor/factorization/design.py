@@ -1,4 +1,6 @@
-"""`Design`: the active faces of the hierarchy and the sparse matrix D whose columns they are (method.md §5)."""
+"""`Design`: the active faces of the hierarchy and the sparse matrix D whose columns they are
+(method.md §5).
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,15 @@ DEFAULT_TAU = 3.0
 def partition_columns(site_column: np.ndarray, n_columns: int) -> sp.csc_array:
     """Indicators: 1 on the sites located in the face, 0 elsewhere."""
     rows = np.flatnonzero(site_column >= 0)
-    return sp.csc_array((np.ones(len(rows)), (rows, site_column[rows])), shape=(len(site_column), n_columns))
+    return sp.csc_array(
+        (np.ones(len(rows)), (rows, site_column[rows])), shape=(len(site_column), n_columns)
+    )
 
 
 def exponential_columns(sites: Sites, faces: np.ndarray, sigma: float, tau: float) -> sp.csc_array:
-    """f(x) = exp(−θ/πσ) for θ ≤ πστ, else 0, with θ the angle to the face's centre; σ halves per level."""
+    """f(x) = exp(−θ/πσ) for θ ≤ πστ, else 0, with θ the angle to the face's centre; σ halves per
+    level.
+    """
     centres = sites.face_centres(faces[:, 0], faces[:, 1])
     hemispheres = sites.face_hemisphere(faces[:, 0], faces[:, 1])
     scale = np.pi * sigma / 2.0 ** faces[:, 0]
@@ -56,19 +62,21 @@ def exponential_columns(sites: Sites, faces: np.ndarray, sigma: float, tau: floa
 
 
 class Design:
-    """Design matrix with one column per active face of the icosahedral hierarchy; the active faces tile the sphere.
+    """Design matrix with one column per active face of the icosahedral hierarchy; the active faces
+    tile the sphere.
 
     Parameters
     ----------
     sites : Sites
         Positions of the measurements.
     kind : {"partition", "exponential", "smooth"}, default="partition"
-        Indicators of the faces; truncated exponentials, as in the paper; or these divided by their row sums.
+        Indicators of the faces; truncated exponentials, as in the paper; or these divided by their
+        row sums.
     level : int, default=0
         Level of the faces: 0 gives 20 columns per hemisphere, 2 gives 320.
     sigma, tau : float, optional
-        Width and truncation of exponential and smooth columns at level 0; sigma halves with each level. Defaults: 0.015
-        (as in the paper) for "exponential", 0.1 for "smooth", and tau = 3.
+        Width and truncation of exponential and smooth columns at level 0; sigma halves with each
+        level. Defaults: 0.015 (as in the paper) for "exponential", 0.1 for "smooth", and tau = 3.
 
     Attributes
     ----------
@@ -85,8 +93,8 @@ class Design:
 
     Notes
     -----
-    Faces without sites (masked, or smaller than the mesh) have no column. Designs do not change; `divide` returns a new
-    one.
+    Faces without sites (masked, or smaller than the mesh) have no column. Designs do not change;
+    `divide` returns a new one.
 
     Examples
     --------
@@ -107,10 +115,18 @@ class Design:
         tau: float = DEFAULT_TAU,
     ) -> None:
         _check(sites, kind, level, sigma, tau)
-        self._set_kind(sites, kind, int(level), DEFAULT_SIGMA[kind] if sigma is None else float(sigma), float(tau))
+        self._set_kind(
+            sites,
+            kind,
+            int(level),
+            DEFAULT_SIGMA[kind] if sigma is None else float(sigma),
+            float(tau),
+        )
         index = np.arange(sites.n_roots * 4**level, dtype=np.int64)
         faces = np.column_stack([np.full_like(index, level), index])
-        self._set_columns(faces, np.arange(len(faces)), sites.face_at(level), self._new_columns(faces))
+        self._set_columns(
+            faces, np.arange(len(faces)), sites.face_at(level), self._new_columns(faces)
+        )
 
     @classmethod
     def from_faces(
@@ -122,18 +138,30 @@ class Design:
         sigma: float | None = None,
         tau: float = DEFAULT_TAU,
     ) -> Design:
-        """Make a design with these active faces, in this order; `level` is the level it started from."""
+        """Make a design with these active faces, in this order; `level` is the level it started
+        from.
+        """
         _check(sites, kind, level, sigma, tau)
         faces = np.array(faces, dtype=np.int64)
         if faces.ndim != 2 or faces.shape[1] != 2:
-            raise ArgumentError("faces", Phrase(f"shape {faces.shape}"), "an array of two columns, level and index")
+            raise ArgumentError(
+                "faces", Phrase(f"shape {faces.shape}"), "an array of two columns, level and index"
+            )
         levels = faces[:, 0]
         if (levels < 0).any() or (levels > sites.max_level).any():
             raise ArgumentError("faces", None, f"at levels 0 to {sites.max_level}, the mesh's own")
         if (faces[:, 1] < 0).any() or (faces[:, 1] >= sites.n_roots * 4**levels).any():
-            raise ArgumentError("faces", None, "faces that their levels have; an index is out of range")
+            raise ArgumentError(
+                "faces", None, "faces that their levels have; an index is out of range"
+            )
         design = object.__new__(cls)
-        design._set_kind(sites, kind, int(level), DEFAULT_SIGMA[kind] if sigma is None else float(sigma), float(tau))
+        design._set_kind(
+            sites,
+            kind,
+            int(level),
+            DEFAULT_SIGMA[kind] if sigma is None else float(sigma),
+            float(tau),
+        )
         column = np.full(sites.n, -1, dtype=np.int64)
         for at in np.unique(levels):
             lookup = np.full(sites.n_roots * 4 ** int(at), -1, dtype=np.int64)
@@ -144,10 +172,16 @@ class Design:
         return design
 
     @classmethod
-    def starting(cls, sites: Sites, kind: str = "partition", level: int = 0, sigma: float | None = None) -> Design:
-        """Make the design that a fit starts from: the faces of `level`, or the parcels if there are fewer of them."""
+    def starting(
+        cls, sites: Sites, kind: str = "partition", level: int = 0, sigma: float | None = None
+    ) -> Design:
+        """Make the design that a fit starts from: the faces of `level`, or the parcels if there are
+        fewer of them.
+        """
         level = min(level, sites.max_level)
-        alone = sites.regions is not None and (not sites.regions.placed or sites.n < sites.n_roots * 4**level)
+        alone = sites.regions is not None and (
+            not sites.regions.placed or sites.n < sites.n_roots * 4**level
+        )
         return cls.of_sites(sites) if alone else cls(sites, kind, level, sigma)
 
     @classmethod
@@ -189,12 +223,15 @@ class Design:
         if self.sites.weights is None:
             return self.counts
         inside = self.site_column >= 0
-        return np.bincount(self.site_column[inside], self.sites.weights[inside], minlength=self.n_columns)
+        return np.bincount(
+            self.site_column[inside], self.sites.weights[inside], minlength=self.n_columns
+        )
 
     @cached_property
     def divisible(self) -> np.ndarray:
-        """Which columns `divide` accepts: above the mesh's own level, holding more than one site, and with children
-        that reach a site."""
+        """Which columns `divide` accepts: above the mesh's own level, holding more than one site,
+        and with children that reach a site.
+        """
         able = (self.faces[:, 0] < self.sites.max_level) & (self.counts > 1)
         if self.kind != "partition" and able.any():
             full = np.diff(self._new_columns(_children(self.faces[able])).indptr) > 0  # type: ignore[union-attr]
@@ -208,10 +245,13 @@ class Design:
 
     @cached_property
     def roots(self) -> Design:
-        """The design of the same kind on the root faces, where the penalty is measured (method.md §2)."""
+        """The design of the same kind on the root faces, where the penalty is measured (method.md
+        §2).
+        """
         if self.n_columns == self.sites.n_roots and not self.faces[:, 0].any():
             return self
-        # fewer columns at level 0 can mean faces that lost theirs to a division, not only faces masked away
+        # fewer columns at level 0 can mean faces that lost theirs to a division, not only faces
+        # masked away
         return Design(self.sites, self.kind, 0, self.sigma, self.tau)
 
     @cached_property
@@ -250,8 +290,8 @@ class Design:
     def changed_columns(self, coarser: Design) -> np.ndarray:
         """Columns that differ from their parent column in `coarser`, the design that was divided.
 
-        These are the children and, for smooth columns, those that overlap a divided column, because their row sums
-        changed.
+        These are the children and, for smooth columns, those that overlap a divided column, because
+        their row sums changed.
         """
         new = self.faces[:, 0] != coarser.faces[self.parent, 0]
         if self.kind == "smooth":
@@ -265,7 +305,9 @@ class Design:
 
     def _relocated(self, stay: np.ndarray, divided: np.ndarray) -> np.ndarray:
         """`site_column` after a division: only the sites of the divided faces look for their child."""
-        position = np.full(self.n_columns + 1, -1, dtype=np.int64)  # the last entry answers for column −1
+        position = np.full(
+            self.n_columns + 1, -1, dtype=np.int64
+        )  # the last entry answers for column −1
         position[stay] = np.arange(len(stay))
         column = position[self.site_column]
         order = np.full(self.n_columns, -1, dtype=np.int64)
@@ -287,11 +329,17 @@ class Design:
         assert self.sigma is not None
         return exponential_columns(self.sites, faces, self.sigma, self.tau)
 
-    def _set_kind(self, sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
+    def _set_kind(
+        self, sites: Sites, kind: str, level: int, sigma: float | None, tau: float
+    ) -> None:
         self.sites, self.kind, self.level, self.sigma, self.tau = sites, kind, level, sigma, tau
 
     def _set_columns(
-        self, faces: np.ndarray, parent: np.ndarray, site_column: np.ndarray, raw: sp.csc_array | None
+        self,
+        faces: np.ndarray,
+        parent: np.ndarray,
+        site_column: np.ndarray,
+        raw: sp.csc_array | None,
     ) -> None:
         """Keep the columns that hold a site; the others are not made."""
         if raw is None:
@@ -316,7 +364,9 @@ class Design:
     def _check_positions(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         divided = np.asarray(positions).ravel()
         if divided.dtype == bool:
-            raise ArgumentError("positions", Phrase("a mask, use np.flatnonzero(mask)"), "numbers of columns")
+            raise ArgumentError(
+                "positions", Phrase("a mask, use np.flatnonzero(mask)"), "numbers of columns"
+            )
         if len(divided) and not np.issubdtype(divided.dtype, np.integer):
             raise ArgumentError("positions", Phrase(divided.dtype), "whole numbers")
         divided = divided.astype(np.int64)
@@ -327,7 +377,9 @@ class Design:
                 f"in 0..{self.n_columns - 1} (the design has {self.n_columns} columns)",
             )
         if len(np.unique(divided)) != len(divided):
-            raise ArgumentError("positions", Phrase("a column twice"), "different columns: each can be divided once")
+            raise ArgumentError(
+                "positions", Phrase("a column twice"), "different columns: each can be divided once"
+            )
         if not self.divisible[divided].all():
             stuck = divided[~self.divisible[divided]]
             raise ArgumentError(
@@ -359,14 +411,17 @@ def diagonal_matrix(values: np.ndarray) -> sp.csr_array:
     return sp.csr_array(found, shape=(len(values), len(values)))
 
 
-def exchanged_columns(L: np.ndarray, parent: np.ndarray, changed: np.ndarray, new: np.ndarray) -> np.ndarray:
+def exchanged_columns(
+    L: np.ndarray, parent: np.ndarray, changed: np.ndarray, new: np.ndarray
+) -> np.ndarray:
     """L after a division: the columns of the parents, those that `changed` replaced by `new`."""
     stay = len(parent) - len(changed)
     if len(changed) and changed[0] < stay:  # smooth columns change anywhere
         found = L[:, parent]
         found[:, changed] = new
         return found
-    # children come last: what lies between the divided columns is copied row by row, three times as fast as one by one
+    # children come last: what lies between the divided columns is copied row by row, three times as
+    # fast as one by one
     ends = np.flatnonzero(np.diff(parent[:stay], prepend=-2, append=-2) != 1)
     kept = [L[:, parent[a] : parent[b - 1] + 1] for a, b in itertools.pairwise(ends.tolist())]
     return np.concatenate([*kept, new], axis=1)
@@ -374,15 +429,21 @@ def exchanged_columns(L: np.ndarray, parent: np.ndarray, changed: np.ndarray, ne
 
 def _children(faces: np.ndarray) -> np.ndarray:
     """The four children of each face, level and index."""
-    return np.column_stack([np.repeat(faces[:, 0] + 1, 4), (4 * faces[:, 1][:, None] + np.arange(4)).ravel()])
+    return np.column_stack(
+        [np.repeat(faces[:, 0] + 1, 4), (4 * faces[:, 1][:, None] + np.arange(4)).ravel()]
+    )
 
 
 def _check(sites: Sites, kind: str, level: int, sigma: float | None, tau: float) -> None:
     if not isinstance(sites, Sites):
-        raise ArgumentError("sites", Phrase(type(sites).__name__), "a Sites, e.g. Sites.named('fsaverage5')")
+        raise ArgumentError(
+            "sites", Phrase(type(sites).__name__), "a Sites, e.g. Sites.named('fsaverage5')"
+        )
     check_value("kind", kind, OneOf(KINDS))
     if not Whole(0).accepts(level) or level > sites.max_level:
-        raise ArgumentError("level", level, f"a whole number from 0 to {sites.max_level}, the mesh's own")
+        raise ArgumentError(
+            "level", level, f"a whole number from 0 to {sites.max_level}, the mesh's own"
+        )
     check_parameters(sigma=sigma)
     check_value("tau", tau, Number(positive=True))
     if sites.n == 0:

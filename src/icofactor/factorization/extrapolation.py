@@ -1,7 +1,9 @@
 """Extrapolation of the updates: plain, E- (Nesterov) and LE- (of the logarithms) (method.md §3).
 
-An extrapolation sees two successive plain updates y^t and y^{t−1} and a weight, and knows no scheme. A new one is
-one function and one line in `EXTRAPOLATIONS`; a scheme lists those it can be used with (`Scheme.extrapolations`).
+An extrapolation sees two successive plain updates y^t and y^{t−1} and a weight, and knows no
+scheme. A new one is
+one function and one line in `EXTRAPOLATIONS`; a scheme lists those it can be used with
+(`Scheme.extrapolations`).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Extrapolation:
     kernel: int | None = None
 
     def __call__(self, y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
-        return once(self.formula(y, y_before, weight, signed))  # powers are dear, and balance looks at them too
+        return once(
+            self.formula(y, y_before, weight, signed)
+        )  # powers are dear, and balance looks at them too
 
 
 def nesterov(y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
@@ -63,7 +67,9 @@ def logarithmic(y: Array, y_before: Array, weight: Array, signed: bool) -> Array
 
 
 NESTEROV = Extrapolation(nesterov, True, "with Nesterov extrapolation", (FISTA,), kernel=1)
-LOGARITHMIC = Extrapolation(logarithmic, False, "with extrapolation of the logarithms", (HONNORAT,), kernel=2)
+LOGARITHMIC = Extrapolation(
+    logarithmic, False, "with extrapolation of the logarithms", (HONNORAT,), kernel=2
+)
 EXTRAPOLATIONS: dict[str, Extrapolation | None] = {"": None, "E-": NESTEROV, "LE-": LOGARITHMIC}
 """Prefix of the method's name → the extrapolation."""
 

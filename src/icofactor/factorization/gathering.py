@@ -1,4 +1,6 @@
-"""The pass over X that gathers statistics: sums over columns, and what an Inspector wants to know of every site."""
+"""The pass over X that gathers statistics: sums over columns, and what an Inspector wants to know
+of every site.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def gather(
 def look_over(X: Any, inspector: Inspector, report: Report | None = None) -> None:
     """One pass over X that shows it to an Inspector, and gathers nothing else."""
     n = stream_of(X).shape[0]
-    column_of_ones = sp.csr_array((np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1))
+    column_of_ones = sp.csr_array(
+        (np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1)
+    )
     gather(X, column_of_ones, inspector, report)
 
 
@@ -50,18 +54,23 @@ def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_arra
     sums: np.ndarray | None = None
     site_statistics = []
     for rows, x in blocks:
-        # Several kinds of maps have levels of their own: float32 deviations from that of one would lose digits.
+        # Several kinds of maps have levels of their own: float32 deviations from that of one would
+        # lose digits.
         block = x if codes is None else x.astype(np.float64, copy=False)
         if sums is None:
             sums = np.zeros((len(used), block.shape[1]))
-        with np.errstate(invalid="ignore", over="ignore"):  # the Inspector reports what is not finite
+        with np.errstate(
+            invalid="ignore", over="ignore"
+        ):  # the Inspector reports what is not finite
             levelled = Levelled.of(block)
             if len(block) == columns.shape[0]:
                 sums += levelled.sums(columns)
             else:
                 used_in_block, block_columns = drop_empty_columns(columns[rows])
                 sums[used_in_block] += levelled.sums(block_columns)
-        site_statistics.append(look(block, levelled) if codes is None else look_at_kinds(block, codes))
+        site_statistics.append(
+            look(block, levelled) if codes is None else look_at_kinds(block, codes)
+        )
     assert sums is not None
     return {**join(site_statistics), "used": used, "columns": sums}
 

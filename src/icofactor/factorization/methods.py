@@ -21,13 +21,17 @@ class Method:
     """Updates at the start of a run that are not extrapolated."""
 
     def takes_negative(self, center: str) -> bool:
-        """Whether X may hold negative values: always, or because this (not "auto") is taken out of it first."""
+        """Whether X may hold negative values: always, or because this (not "auto") is taken out of
+        it first.
+        """
         return self.scheme.signed_data or center != "none"
 
     def refusal(self, center: str) -> str | None:
         """Why X must not hold negative values, and which methods take them; None where it may."""
         return (
-            None if self.takes_negative(center) else f"method {self.name!r} does not allow; use {for_negative_data()}"
+            None
+            if self.takes_negative(center)
+            else f"method {self.name!r} does not allow; use {for_negative_data()}"
         )
 
 
@@ -35,7 +39,9 @@ METHODS: dict[str, Method] = {}
 
 
 def register(scheme: Scheme) -> None:
-    """Add the methods of a scheme, one per extrapolation that it lists: how to use a scheme of your own."""
+    """Add the methods of a scheme, one per extrapolation that it lists: how to use a scheme of your
+    own.
+    """
     SCHEMES[scheme.name] = scheme
     for prefix, extrapolation in scheme.extrapolations.items():
         name = prefix + scheme.name
@@ -51,7 +57,9 @@ def unregister(scheme: Scheme) -> None:
 
 for _scheme in list(SCHEMES.values()):
     register(_scheme)
-PAPER_METHODS: tuple[str, ...] = tuple(name for name, method in METHODS.items() if method.scheme.in_paper)
+PAPER_METHODS: tuple[str, ...] = tuple(
+    name for name, method in METHODS.items() if method.scheme.in_paper
+)
 
 
 def method_named(name: str) -> Method:
@@ -59,9 +67,20 @@ def method_named(name: str) -> Method:
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
     for prefix, extrapolation in EXTRAPOLATIONS.items():
-        scheme = SCHEMES.get(str(name).removeprefix(prefix)) if prefix and str(name).startswith(prefix) else None
-        if scheme is not None and extrapolation is not None and not extrapolation.signed and scheme.signed_maps:
-            others = " or ".join(repr(other) for other, method in METHODS.items() if method.scheme is scheme)
+        scheme = (
+            SCHEMES.get(str(name).removeprefix(prefix))
+            if prefix and str(name).startswith(prefix)
+            else None
+        )
+        if (
+            scheme is not None
+            and extrapolation is not None
+            and not extrapolation.signed
+            and scheme.signed_maps
+        ):
+            others = " or ".join(
+                repr(other) for other, method in METHODS.items() if method.scheme is scheme
+            )
             raise ArgumentError(
                 "method",
                 None,

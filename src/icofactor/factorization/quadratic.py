@@ -14,12 +14,15 @@ import numpy as np
 _MOST_SWEEPS = 1_000
 _COLLINEAR = 1e-10
 _LOOK, _STILL = 15, 1e-12
-"""After so many sweeps, columns in which the last one changed less than this share of their largest value are done."""
+"""After so many sweeps, columns in which the last one changed less than this share of their largest
+value are done.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """The problem that every site poses (or every subject), min ½ zᵀ gram z − (linear x)ᵀ z + lasso ‖z‖₁.
+    """The problem that every site poses (or every subject), min ½ zᵀ gram z − (linear x)ᵀ z + lasso
+    ‖z‖₁.
 
     Attributes
     ----------
@@ -36,18 +39,30 @@ class Quadratic:
 
 
 def coordinate_descent(
-    A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool, start: np.ndarray | None = None, sweeps: int = 5
+    A: np.ndarray,
+    rhs: np.ndarray,
+    lasso: float,
+    signed: bool,
+    start: np.ndarray | None = None,
+    sweeps: int = 5,
 ) -> np.ndarray:
     """A number of sweeps over the coordinates, all columns at once.
 
-    They begin at `start`, or at the solution without constraints (its positive part when not `signed`).
+    They begin at `start`, or at the solution without constraints (its positive part when not
+    `signed`).
     """
-    z = np.linalg.pinv(A, hermitian=True) @ rhs if start is None else np.array(start, dtype=np.float64, order="C")
+    z = (
+        np.linalg.pinv(A, hermitian=True) @ rhs
+        if start is None
+        else np.array(start, dtype=np.float64, order="C")
+    )
     if not signed:
         z = np.maximum(z, 0.0)
     bent = np.flatnonzero(A.diagonal() > 0)
     bend = A.diagonal()[bent, None]
-    other = A[bent] / bend  # what the other coordinates do to this one; steps are short, so each call counts
+    other = (
+        A[bent] / bend
+    )  # what the other coordinates do to this one; steps are short, so each call counts
     other[np.arange(len(bent)), bent] = 0.0
     targets, edges, free = rhs[bent] / bend, (lasso / bend[:, 0]).tolist(), np.empty(z.shape[1:])
     if not signed:
@@ -58,18 +73,28 @@ def coordinate_descent(
         before = z.copy() if sweep == _LOOK - 1 else z
         for weights, target, edge, row in rows:
             np.subtract(target, np.dot(weights, z, out=free), out=free)
-            np.maximum(free, 0.0, out=row) if not signed else np.subtract(free, free.clip(-edge, edge), out=row)
+            np.maximum(free, 0.0, out=row) if not signed else np.subtract(
+                free, free.clip(-edge, edge), out=row
+            )
     z[A.diagonal() <= 0] = 0.0
     if sweeps > _LOOK:
         going = np.flatnonzero((np.abs(z - before) > _STILL * np.abs(z).max(axis=0)).any(axis=0))
-        z[:, going] = coordinate_descent(A, rhs[:, going], lasso, signed, z[:, going], sweeps - _LOOK)
+        z[:, going] = coordinate_descent(
+            A, rhs[:, going], lasso, signed, z[:, going], sweeps - _LOOK
+        )
     return z
 
 
 def divide(
-    A: np.ndarray, rhs: np.ndarray, weights: np.ndarray, total: np.ndarray, start: np.ndarray, sweeps: int
+    A: np.ndarray,
+    rhs: np.ndarray,
+    weights: np.ndarray,
+    total: np.ndarray,
+    start: np.ndarray,
+    sweeps: int,
 ) -> np.ndarray:
-    """min ½ zᵀAz − rᵀz over z ≥ 0 with weightsᵀz = total, for every column r of `rhs`, by sweeps over pairs.
+    """min ½ zᵀAz − rᵀz over z ≥ 0 with weightsᵀz = total, for every column r of `rhs`, by sweeps
+    over pairs.
 
     Parameters
     ----------
@@ -99,10 +124,11 @@ def divide(
 def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
     """The solution itself, to rounding.
 
-    Sweeps find which coordinates are zero; the others then solve a linear system. A column whose answer meets the
-    optimality conditions is finished, the rest are swept further, twice as long each time; what is left after that goes
-    through an active-set solver one by one. Where components are collinear, so that many answers are equally good, a
-    ridge of 1e-10 of the largest eigenvalue picks one.
+    Sweeps find which coordinates are zero; the others then solve a linear system. A column whose
+    answer meets the optimality conditions is finished, the rest are swept further, twice as long
+    each time; what is left after that goes through an active-set solver one by one. Where
+    components are collinear, so that many answers are equally good, a ridge of 1e-10 of the largest
+    eigenvalue picks one.
     """
     A = _conditioned(A)
     if signed and lasso == 0:  # nothing is held at zero but what nothing bends
@@ -137,7 +163,9 @@ def _conditioned(A: np.ndarray) -> np.ndarray:
 
 
 def _active_set(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
-    """Column by column by Lawson and Hanson's algorithm; signed problems as the difference of two parts ≥ 0."""
+    """Column by column by Lawson and Hanson's algorithm; signed problems as the difference of two
+    parts ≥ 0.
+    """
     from scipy.optimize import nnls
 
     used = np.flatnonzero(A.diagonal() > 0)
@@ -157,7 +185,9 @@ def _active_set(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> n
 def _solve_on_support(
     A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Per column: the minimiser with the zeros and signs of `z`, and whether it is the minimiser of all."""
+    """Per column: the minimiser with the zeros and signs of `z`, and whether it is the minimiser of
+    all.
+    """
     signs = np.sign(z)
     exact = np.zeros_like(z)
     patterns, member = np.unique(signs, axis=1, return_inverse=True)
@@ -174,5 +204,7 @@ def _solve_on_support(
     with np.errstate(invalid="ignore"):
         pull = rhs - A @ exact  # minus the gradient of the quadratic part
         slack = 1e-10 * (np.abs(rhs).max(axis=0) + lasso)
-        allowed = np.where(signs == 0, (np.abs(pull) if signed else pull) <= lasso + slack, signs * exact >= 0)
+        allowed = np.where(
+            signs == 0, (np.abs(pull) if signed else pull) <= lasso + slack, signs * exact >= 0
+        )
     return exact, allowed.all(axis=0) & np.isfinite(exact).all(axis=0)

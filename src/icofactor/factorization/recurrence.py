@@ -1,7 +1,7 @@
 """Which components of the best start other random starts on the same people reach (method.md §10).
 
-A component that other starts of nearly the same objective do not reach is not determined by the data. A component that
-they reach is an optimum for these people; other people may give another one.
+A component that other starts of nearly the same objective do not reach is not determined by the
+data. A component that they reach is an optimum for these people; other people may give another one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ LEAST_STARTS = 3
 """With fewer other good starts nothing can be said."""
 
 
-def recurrence(bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, int]:
+def recurrence(
+    bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, int]:
     """Per component of the best start, the share of the other near-best starts that reach it.
 
     Parameters
@@ -35,7 +37,9 @@ def recurrence(bases: np.ndarray, objectives: np.ndarray, weights: np.ndarray) -
     n_near : how many are
     """
     best = int(np.argmin(objectives))
-    near = np.flatnonzero(np.isfinite(objectives) & (objectives <= objectives[best] + NEAR * abs(objectives[best])))
+    near = np.flatnonzero(
+        np.isfinite(objectives) & (objectives <= objectives[best] + NEAR * abs(objectives[best]))
+    )
     near = near[near != best]
     n_d = bases.shape[2]
     if len(near) < LEAST_STARTS:
@@ -58,7 +62,8 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
     Examples
     --------
     >>> print(in_one_line(np.array([1.0, 0.8, 0.2]), 5))
-    2 of 3 components were reached by at least half of the 5 other random starts on the same people that fit as well \
+    2 of 3 components were reached by at least half of the 5 other random starts on the same people
+    that fit as well \
 (within 0.1 %). This says nothing about other people.
     """
     if np.isnan(share).any():
@@ -69,13 +74,19 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
             f"{'is' if n_near == 1 else 'are'} {others}. Use more starts, or fewer components."
         )
     n = n_recurring(share)
-    which = f"{n} of {len(share)} components were" if len(share) > 1 else f"The component was{'' if n else ' not'}"
+    which = (
+        f"{n} of {len(share)} components were"
+        if len(share) > 1
+        else f"The component was{'' if n else ' not'}"
+    )
     limit = " This says nothing about other people." if n else ""
     return f"{which} reached by {_half_of_the_others(n_near)} (within {100 * NEAR:g} %).{limit}"
 
 
 def undetermined(share: np.ndarray) -> str:
-    """How many components the other starts do not reach, as a sentence; "" if there are none or it is not known."""
+    """How many components the other starts do not reach, as a sentence; "" if there are none or it
+    is not known.
+    """
     k = len(share)
     n = k - n_recurring(share)
     if np.isnan(share).any() or n == 0:
@@ -88,13 +99,23 @@ def undetermined(share: np.ndarray) -> str:
 
 
 def warning(share: np.ndarray, n_near: int, of_parts: bool) -> str | None:
-    """What a reader should know where most components are not reached, and what helps; None elsewhere."""
+    """What a reader should know where most components are not reached, and what helps; None
+    elsewhere.
+    """
     if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
         return None
     n, one = n_recurring(share), len(share) == 1
-    reached = "it was not" if one else f"only {n} of {len(share)} {'was' if n == 1 else 'were'}" if n else "none was"
+    reached = (
+        "it was not"
+        if one
+        else f"only {n} of {len(share)} {'was' if n == 1 else 'were'}"
+        if n
+        else "none was"
+    )
     advice = ["use fewer components, "] * (not one) + ["use the method 'parts', "] * (not of_parts)
-    helps = "".join([*advice, "or " * bool(advice), "choose the number of components with icofactor select."])
+    helps = "".join(
+        [*advice, "or " * bool(advice), "choose the number of components with icofactor select."]
+    )
     return (
         f"{'The component is' if one else 'Most components are'} not determined by these data: {reached} reached by "
         f"{_half_of_the_others(n_near)}. Another seed may give {'another' if one else 'others'}. "

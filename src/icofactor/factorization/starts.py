@@ -1,4 +1,6 @@
-"""Where runs begin: seeds, random starts, given starts, and the checks that come before the first update."""
+"""Where runs begin: seeds, random starts, given starts, and the checks that come before the first
+update.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from icofactor.factorization._solve import Solution
 
 LARGE = 0.02
-"""A penalty is warned of when shrinking one component adds this much of the between-subject variance to the error."""
+"""A penalty is warned of when shrinking one component adds this much of the between-subject
+variance to the error.
+"""
 FAR = 20.0
 """A penalty given as a number is warned of when it is so many times the usual one of the data."""
 _RANDOM_STATE = "a whole number ≥ 0, None, a SeedSequence, a Generator or a RandomState"
@@ -42,7 +46,9 @@ def seeds_of(random_state: RandomState) -> np.random.SeedSequence:
 
 def stream(seeds: np.random.SeedSequence, index: int) -> np.random.Generator:
     """The stream of start number `index`: it depends on the seed and the index, on nothing else."""
-    child = np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, index), pool_size=seeds.pool_size)
+    child = np.random.SeedSequence(
+        seeds.entropy, spawn_key=(*seeds.spawn_key, index), pool_size=seeds.pool_size
+    )
     return np.random.default_rng(child)
 
 
@@ -54,18 +60,21 @@ def draw_starts(
     indices: Iterable[int],
     n_best: int | None = None,
 ) -> tuple[Array, Array]:
-    """The random starts numbered `indices` as one batch, or at least the best of them (`Scheme.draw_many`)."""
+    """The random starts numbered `indices` as one batch, or at least the best of them
+    (`Scheme.draw_many`).
+    """
     streams = [stream(seeds, i) for i in indices]
     B, C = method.scheme.draw_many(streams, p.L, p.row_sums, n_components, p.literal, n_best)
     return method.scheme.settle(p, B, C)
 
 
 def nndsvd(L: np.ndarray, sizes: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
-    """The start of Boutsidis and Gallopoulos (2008), from the SVD of the data on the faces; it draws nothing.
+    """The start of Boutsidis and Gallopoulos (2008), from the SVD of the data on the faces; it
+    draws nothing.
 
-    Each pair of singular vectors is split by sign, and the half of larger energy is kept. The SVD is that of
-    K^(-1/2)Lᵀ, the faces' means weighted by the root of their size: with every site a face of its own, that of X.
-    Columns that overlap weigh by the row sums of K.
+    Each pair of singular vectors is split by sign, and the half of larger energy is kept. The SVD
+    is that of K^(-1/2)Lᵀ, the faces' means weighted by the root of their size: with every site a
+    face of its own, that of X. Columns that overlap weigh by the row sums of K.
 
     Parameters
     ----------
@@ -78,13 +87,21 @@ def nndsvd(L: np.ndarray, sizes: np.ndarray, n_components: int) -> tuple[np.ndar
     """
     most = min(L.shape)
     if n_components > most:
-        raise ArgumentError("n_components", n_components, f"at most {most} with start='nndsvd', one per singular value")
+        raise ArgumentError(
+            "n_components",
+            n_components,
+            f"at most {most} with start='nndsvd', one per singular value",
+        )
     root = np.sqrt(np.where(sizes > 0, sizes, np.inf))
     U, values, Vt = np.linalg.svd((L / root).T, full_matrices=False)
     B, C = np.zeros((L.shape[1], n_components)), np.zeros((n_components, L.shape[0]))
     for j in range(n_components):
-        halves = [(np.maximum(sign * U[:, j], 0.0), np.maximum(sign * Vt[j], 0.0)) for sign in (1.0, -1.0)]
-        u, v = max(halves, key=lambda half: float(np.linalg.norm(half[0]) * np.linalg.norm(half[1])))
+        halves = [
+            (np.maximum(sign * U[:, j], 0.0), np.maximum(sign * Vt[j], 0.0)) for sign in (1.0, -1.0)
+        ]
+        u, v = max(
+            halves, key=lambda half: float(np.linalg.norm(half[0]) * np.linalg.norm(half[1]))
+        )
         energy = float(np.linalg.norm(u) * np.linalg.norm(v))
         if energy > 0:
             B[:, j] = np.sqrt(values[j] * energy) * u / np.linalg.norm(u)
@@ -106,12 +123,20 @@ def given_start(
     n_components: int | None,
 ) -> tuple[Array, Array]:
     """A start given by the caller, checked, as a batch of one."""
-    pair: Any = start if isinstance(start, tuple) else (getattr(start, "B", None), getattr(start, "C", None))
+    pair: Any = (
+        start
+        if isinstance(start, tuple)
+        else (getattr(start, "B", None), getattr(start, "C", None))
+    )
     if isinstance(start, str) or len(pair) != 2 or pair[0] is None:
         found = start if isinstance(start, str) else Phrase(type(start).__name__)
         raise ArgumentError("start", found, "a pair (B, C), a Solution or 'nndsvd'")
     B = np.asarray(pair[0], dtype=np.float64)
-    if B.ndim != 2 or B.shape[0] != stats.n_columns or (n_components is not None and B.shape[1] != n_components):
+    if (
+        B.ndim != 2
+        or B.shape[0] != stats.n_columns
+        or (n_components is not None and B.shape[1] != n_components)
+    ):
         shape = f"({stats.n_columns}, {n_components or 'n_components'})"
         raise ArgumentError("start.B", Phrase(tuple(B.shape)), f"of shape {shape}")
     if method.scheme.projective:
@@ -128,7 +153,9 @@ def given_start(
         if not np.isfinite(factor).all():
             raise ArgumentError(f"start.{name}", Phrase("NaN or infinite values"), "finite")
         if not signed and (factor < 0).any():
-            raise ArgumentError(f"start.{name}", Phrase("negative values"), f"≥ 0 for {literal(method.name)}")
+            raise ArgumentError(
+                f"start.{name}", Phrase("negative values"), f"≥ 0 for {literal(method.name)}"
+            )
     return B[None], C[None]
 
 
@@ -136,9 +163,15 @@ def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
     """Refuse what cannot be factorized, before the first update."""
     check_enough_subjects(n_components, stats.n_subjects)
     if not (np.isfinite(stats.L).all() and np.isfinite(stats.sq_norm)):
-        raise ArgumentError("X", None, "X contains NaN or infinite values; mask them or fix the files they come from")
+        raise ArgumentError(
+            "X",
+            None,
+            "X contains NaN or infinite values; mask them or fix the files they come from",
+        )
     if stats.sq_norm == 0:
-        raise ArgumentError("X", None, "X is zero everywhere, or too small to square; there is nothing to factorize")
+        raise ArgumentError(
+            "X", None, "X is zero everywhere, or too small to square; there is nothing to factorize"
+        )
     if not method.scheme.takes_deviations and (stats.L < 0).any():
         raise ArgumentError(
             "X",
@@ -160,8 +193,10 @@ def check_enough_subjects(n_components: int, n_subjects: int) -> None:
 
 
 def warn_if_penalty_dwarfs(p: Problem, scheme: Scheme, usual: float = 0.0) -> None:
-    """Say so where the penalty shrinks the strongest component so far that the error grows by much of what subjects
-    differ by, or where it is far from the usual one (if that is given): then weaker components may suffer."""
+    """Say so where the penalty shrinks the strongest component so far that the error grows by much
+    of what subjects differ by, or where it is far from the usual one (if that is given): then
+    weaker components may suffer.
+    """
     if p.penalty == 0:
         return
     root = np.sqrt(np.where(p.row_sums > 0, p.row_sums, np.inf))

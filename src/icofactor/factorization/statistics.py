@@ -1,9 +1,12 @@
-"""What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md §1).
+"""What the updates need of the data: K = DᵀD, L = XᵀD, ‖X‖² and the energy of each face (method.md
+§1).
 
-All of them are sums over sites. So they can be gathered block by block, added over disjoint sites, and kept in
-float64 whatever the data are; `gathering.gather` is the one pass that does so. Two sources answer a division without
-reading everything again: `Data` reads only the rows concerned, `Pyramid` (partition columns) reads nothing. Where sites
-have weights Ω (`Sites.weights`), these are DᵀΩD, XᵀΩD and ‖X‖²_Ω.
+All of them are sums over sites. So they can be gathered block by block, added over disjoint sites,
+and kept in
+float64 whatever the data are; `gathering.gather` is the one pass that does so. Two sources answer a
+division without reading everything again: `Data` reads only the rows concerned, `Pyramid`
+(partition columns) reads nothing. Where sites have weights Ω (`Sites.weights`), these are DᵀΩD,
+XᵀΩD and ‖X‖²_Ω.
 """
 
 from __future__ import annotations
@@ -32,11 +35,15 @@ PYRAMID_BYTES = 320 * 2**20
 _PEOPLE = 256
 """Of so many subjects sums over faces are turned at a time."""
 _FACES = 8
-"""Of many subjects, faces that are worked on at a time: fresh memory costs more than what is done in it."""
+"""Of many subjects, faces that are worked on at a time: fresh memory costs more than what is done
+in it.
+"""
 _VALUES = 2**18
 """Sums that a thread adds up at a time, at least."""
 REFERENCE_SIZE = 2.7
-"""Root mean square of cortical thickness in mm: of data of this size default penalties are the paper's constants."""
+"""Root mean square of cortical thickness in mm: of data of this size default penalties are the
+paper's constants.
+"""
 Report = Callable[[float], None]
 Change = Callable[[Any, np.ndarray], Any]
 """(subjects × faces sums, sphere of each face) → the sums of other maps."""
@@ -111,13 +118,17 @@ class Statistics:
 
     @property
     def scale(self) -> float:
-        """Root mean square of X over `REFERENCE_SIZE`, to which default penalties and starts are relative."""
+        """Root mean square of X over `REFERENCE_SIZE`, to which default penalties and starts are
+        relative.
+        """
         return float(np.sqrt(self.sq_norm / (self.n_sites * self.n_subjects)) / REFERENCE_SIZE)
 
     def times(self, factor: float) -> Statistics:
         """The statistics of X times a number."""
         L, root_L, squared = self.L * factor, self.root_L * factor, factor**2
-        return replace(self, L=L, root_L=root_L, sq_norm=self.sq_norm * squared, energy=self.energy * squared)
+        return replace(
+            self, L=L, root_L=root_L, sq_norm=self.sq_norm * squared, energy=self.energy * squared
+        )
 
     @classmethod
     def from_data(
@@ -164,7 +175,9 @@ class Statistics:
             )
         n_k, partition = design.n_columns, design.kind == "partition"
         D = design.matrix.tocsr() if rows is None else design.matrix.tocsr()[where]
-        columns = D if partition else sp.hstack([D, design.roots.matrix.tocsr()[where]], format="csr")
+        columns = (
+            D if partition else sp.hstack([D, design.roots.matrix.tocsr()[where]], format="csr")
+        )
         sums, site_energy = gather(X, _weighed(columns, design.sites, where), inspector, report)
         site_energy = design.sites.weigh(site_energy, where)
         if partition:
@@ -186,7 +199,9 @@ class Statistics:
             design.faces,
         )
 
-    def deviations(self, energy: np.ndarray, sq_norm: float, change: Change = less_mean) -> Statistics:
+    def deviations(
+        self, energy: np.ndarray, sq_norm: float, change: Change = less_mean
+    ) -> Statistics:
         """Statistics of the deviations from the mean map, without reading X.
 
         Parameters
@@ -227,7 +242,11 @@ class Statistics:
 
 def _weighed(columns: Any, sites: Sites, where: Any = slice(None)) -> Any:
     """Ω times sparse columns, whose rows are the sites at `where`."""
-    return columns if sites.weights is None else type(columns)(sp.diags_array(sites.weights[where]) @ columns)
+    return (
+        columns
+        if sites.weights is None
+        else type(columns)(sp.diags_array(sites.weights[where]) @ columns)
+    )
 
 
 def _sum_over_roots(Lt: np.ndarray, design: Design) -> np.ndarray:
@@ -253,7 +272,8 @@ class Source(Protocol):
 
 
 class Data:
-    """X as a source for `refine`: a division reads only the rows of X under the columns that changed.
+    """X as a source for `refine`: a division reads only the rows of X under the columns that
+    changed.
 
     Examples
     --------
@@ -267,7 +287,9 @@ class Data:
     """
 
     def __init__(self, X: Any, sites: Sites, site_energy: np.ndarray | None = None) -> None:
-        """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division passes over X."""
+        """`site_energy`: ‖x‖² of each site's row, when it is known already; else the first division
+        passes over X.
+        """
         self.X, self.sites, self._known_energy = stream_of(X), sites, site_energy
 
     @property
@@ -289,15 +311,25 @@ class Data:
         return Statistics.from_data(self.X, design)
 
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
-        """Statistics of `fine` = coarse.divide(...); only the rows and columns that changed are computed."""
+        """Statistics of `fine` = coarse.divide(...); only the rows and columns that changed are
+        computed.
+        """
         changed = fine.changed_columns(coarse)
         if fine.kind == "partition":
-            order = np.full(fine.n_columns + 1, -1, dtype=np.int32)  # the last entry answers for column −1
+            order = np.full(
+                fine.n_columns + 1, -1, dtype=np.int32
+            )  # the last entry answers for column −1
             order[changed] = np.arange(len(changed))
             child = order[fine.site_column]
             support = np.flatnonzero(child >= 0)
-            one_each = (np.ones(len(support)), child[support], np.arange(len(support) + 1, dtype=np.int32))
-            D = _weighed(sp.csr_array(one_each, shape=(len(support), len(changed))), self.sites, support)
+            one_each = (
+                np.ones(len(support)),
+                child[support],
+                np.arange(len(support) + 1, dtype=np.int32),
+            )
+            D = _weighed(
+                sp.csr_array(one_each, shape=(len(support), len(changed))), self.sites, support
+            )
             K, energy = diagonal_matrix(fine.sizes), stats.energy[fine.parent]
             energy[changed] = D.T @ self._site_energy[support]
         else:
@@ -305,9 +337,13 @@ class Data:
             support, WD_changed = np.unique(D_changed.indices), _weighed(D_changed, self.sites)
             D, K = WD_changed.tocsr()[support], _divided_K(stats.K, fine, same, changed, WD_changed)
             held, weights = fine.site_column, self.sites.weigh(self._site_energy)
-            energy = np.bincount(np.maximum(held, 0), np.where(held >= 0, weights, 0.0), minlength=fine.n_columns)
+            energy = np.bincount(
+                np.maximum(held, 0), np.where(held >= 0, weights, 0.0), minlength=fine.n_columns
+            )
         L = exchanged_columns(stats.L, fine.parent, changed, (D.T @ self.X.read(support)).T)
-        return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
+        return Statistics(
+            K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces
+        )
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Squared residual of X − D(BC), summed over the sites of each face; one pass over X."""
@@ -332,22 +368,29 @@ def _residual_block(x: np.ndarray, shared: Mapping[str, Any], D: sp.csr_array) -
 def _divided_K(
     K: sp.csr_array, fine: Design, same: np.ndarray, changed: np.ndarray, D_changed: sp.csc_array
 ) -> sp.csr_array:
-    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀΩD_changed, given ΩD_changed."""
+    """K of the finer design: the part among unchanged columns is copied, the rest is DᵀΩD_changed,
+    given ΩD_changed.
+    """
     kept = K[fine.parent[same]][:, fine.parent[same]].tocoo()
     cross = sp.coo_array(fine.matrix.T @ D_changed)
-    to_same = np.isin(cross.coords[0], same)  # entries among changed columns stand once in `cross`, the others twice
+    to_same = np.isin(
+        cross.coords[0], same
+    )  # entries among changed columns stand once in `cross`, the others twice
     row = [same[kept.coords[0]], cross.coords[0], changed[cross.coords[1][to_same]]]
     col = [same[kept.coords[1]], changed[cross.coords[1]], cross.coords[0][to_same]]
     data = [kept.data, cross.data, cross.data[to_same]]
     shape = (fine.n_columns, fine.n_columns)
-    return sp.csr_array((np.concatenate(data), (np.concatenate(row), np.concatenate(col))), shape=shape)
+    return sp.csr_array(
+        (np.concatenate(data), (np.concatenate(row), np.concatenate(col))), shape=shape
+    )
 
 
 class Pyramid:
     """Sums of X over every face down to one level, computed in one pass.
 
-    Sums over faces nest (four children add up to their parent), so statistics of any partition design down to that
-    level are looked up, never recomputed. It needs about 4/3 × 20·4^level × n_subjects × 8 bytes per hemisphere.
+    Sums over faces nest (four children add up to their parent), so statistics of any partition
+    design down to that level are looked up, never recomputed. It needs about 4/3 × 20·4^level ×
+    n_subjects × 8 bytes per hemisphere.
 
     Examples
     --------
@@ -359,7 +402,11 @@ class Pyramid:
     """
 
     def __init__(
-        self, sums: list[np.ndarray], energy: list[np.ndarray], counts: list[np.ndarray], sites: Sites
+        self,
+        sums: list[np.ndarray],
+        energy: list[np.ndarray],
+        counts: list[np.ndarray],
+        sites: Sites,
     ) -> None:
         self._sums, self._energy, self._counts, self.sites = sums, energy, counts, sites
 
@@ -380,11 +427,14 @@ class Pyramid:
     ) -> Pyramid:
         """Compute the pyramid of X (sites × subjects) in one pass.
 
-        `level` is the finest level to keep (default: that of the mesh); `inspector` and `report` as in `Statistics`.
+        `level` is the finest level to keep (default: that of the mesh); `inspector` and `report` as
+        in `Statistics`.
         """
         level = sites.max_level if level is None else level
         if not 0 <= level <= sites.max_level:
-            raise ValueError(f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}")
+            raise ValueError(
+                f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}"
+            )
         face, n = sites.face_at(level), sites.n_roots * 4**level
         ones = np.ones(sites.n) if sites.weights is None else sites.weights
         columns = sp.csr_array((ones, face, np.arange(sites.n + 1)), shape=(sites.n, n))
@@ -395,9 +445,13 @@ class Pyramid:
         while len(levels[0][0]) > sites.n_roots:
             s, e, c = levels[0]
             levels.insert(0, (_sums_of_four(s), e.reshape(-1, 4).sum(1), c.reshape(-1, 4).sum(1)))
-        return cls([s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites)
+        return cls(
+            [s for s, _, _ in levels], [e for _, e, _ in levels], [c for _, _, c in levels], sites
+        )
 
-    def deviations(self, site_variance: np.ndarray, change: Change = less_mean, own: bool = False) -> Pyramid:
+    def deviations(
+        self, site_variance: np.ndarray, change: Change = less_mean, own: bool = False
+    ) -> Pyramid:
         """The pyramid of the deviations from the mean map, without reading X.
 
         Parameters
@@ -410,7 +464,9 @@ class Pyramid:
             Whether this pyramid is not needed any more: its memory is used again.
         """
         energy = [
-            np.bincount(self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums))
+            np.bincount(
+                self.sites.face_at(level), self.sites.weigh(site_variance), minlength=len(sums)
+            )
             for level, sums in enumerate(self._sums)
         ]
         found = self._sums if own else [np.empty_like(sums) for sums in self._sums]
@@ -422,7 +478,10 @@ class Pyramid:
 
     def times(self, factor: float) -> Pyramid:
         """The pyramid of X times a number."""
-        sums, energy = [sums * factor for sums in self._sums], [energy * factor**2 for energy in self._energy]
+        sums, energy = (
+            [sums * factor for sums in self._sums],
+            [energy * factor**2 for energy in self._energy],
+        )
         return Pyramid(sums, energy, self._counts, self.sites)
 
     def statistics(self, design: Design) -> Statistics:
@@ -442,7 +501,9 @@ class Pyramid:
 
     def _L(self, design: Design) -> np.ndarray:
         level, n_subjects = int(design.faces[0, 0]), self._sums[0].shape[1]
-        whole = np.array_equal(design.faces, [(level, face) for face in range(len(self._sums[level]))])
+        whole = np.array_equal(
+            design.faces, [(level, face) for face in range(len(self._sums[level]))]
+        )
         if whole and n_subjects > design.n_columns:  # large, and read as it lies
             L = self._sums[level].T
             L.flags.writeable = False
@@ -459,16 +520,22 @@ class Pyramid:
     def divided(self, stats: Statistics, coarse: Design, fine: Design) -> Statistics:
         """Statistics of `fine`; only the children are looked up."""
         changed = fine.changed_columns(coarse)
-        L = exchanged_columns(stats.L, fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T)
+        L = exchanged_columns(
+            stats.L, fine.parent, changed, self._gather(self._sums, fine.faces[changed]).T
+        )
         energy = stats.energy[fine.parent]
         energy[changed] = self._gather(self._energy, fine.faces[changed])
         K = diagonal_matrix(fine.sizes)
-        return Statistics(K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces)
+        return Statistics(
+            K, L, stats.sq_norm, energy, fine.sizes, stats.n_sites, stats.root_L, fine.faces
+        )
 
     def residual(self, design: Design, BC: np.ndarray) -> np.ndarray:
         """Not available: a pyramid has no single sites."""
         raise ArgumentError(
-            "design", None, "A pyramid contains only sums of X; partition columns need no residual from X"
+            "design",
+            None,
+            "A pyramid contains only sums of X; partition columns need no residual from X",
         )
 
     def _gather(self, levels: list[np.ndarray], faces: np.ndarray) -> np.ndarray:
@@ -480,7 +547,11 @@ class Pyramid:
 
     def _check(self, design: Design) -> None:
         if design.kind != "partition":
-            raise ArgumentError("design", Phrase(f"kind {design.kind!r}"), "A pyramid supports only partition columns")
+            raise ArgumentError(
+                "design",
+                Phrase(f"kind {design.kind!r}"),
+                "A pyramid supports only partition columns",
+            )
         if design.faces[:, 0].max() > self.max_level:
             raise ArgumentError(
                 "design",
@@ -493,7 +564,9 @@ def _sums_of_four(sums: np.ndarray) -> np.ndarray:
     found = np.empty((len(sums) // 4, sums.shape[1]))
 
     def fill(some: slice) -> None:
-        sums[4 * some.start : 4 * some.stop].reshape(-1, 4, sums.shape[1]).sum(axis=1, out=found[some])
+        sums[4 * some.start : 4 * some.stop].reshape(-1, 4, sums.shape[1]).sum(
+            axis=1, out=found[some]
+        )
 
     for _ in in_order(fill, cut(len(found), max(_FACES, _VALUES // sums.shape[1]))):
         pass
@@ -501,7 +574,8 @@ def _sums_of_four(sums: np.ndarray) -> np.ndarray:
 
 
 def pyramid_level(sites: Sites, n_subjects: int, level: int, steps: int) -> int:
-    """The deepest level of a pyramid for `steps` refinements from `level`: all they can reach, or what memory allows.
+    """The deepest level of a pyramid for `steps` refinements from `level`: all they can reach, or
+    what memory allows.
 
     At least one level below `level` when there is any refinement.
     """

@@ -1,7 +1,8 @@
-"""One update of a batch of runs: the plain update of the scheme, extrapolated, balanced, restarted; and when a run has
-arrived.
+"""One update of a batch of runs: the plain update of the scheme, extrapolated, balanced, restarted;
+and when a run has arrived.
 
-`State` is everything a run carries from one update to the next; `advance` makes one update of it. Both have a
+`State` is everything a run carries from one update to the next; `advance` makes one update of it.
+Both have a
 leading batch axis, so one start and a thousand go the same way.
 """
 
@@ -20,7 +21,8 @@ from icofactor.factorization.schemes.base import Problem, Scheme, Terms, error, 
 TOL_WINDOW = 10
 """`tol` looks at the relative decrease of the objective over this many updates."""
 TOL_LOOKBACK = 50
-"""No run that began on a plateau ends by `tol` unless its steps shrank since so many updates ago."""
+"""No run that began on a plateau ends by `tol` unless its steps shrank since so many updates ago.
+"""
 SHRUNK = 0.9
 """Steps have shrunk when the decrease over a window is at most this part of the earlier one."""
 ARRIVED = 1e-4
@@ -34,7 +36,8 @@ class State:
     Attributes
     ----------
     B, C : factors, (batch, n_k, n_d) and (batch, n_d, n_subjects)
-    terms : the products of (B, C) that the error and the next update share; None after those of `engines.cpu`
+    terms : the products of (B, C) that the error and the next update share; None after those of
+        `engines.cpu`
     error, objective : (batch,) at (B, C)
     y_B, y_C : the last plain updates, from which momentum is measured; None after a division
     tau : (batch,)
@@ -58,14 +61,22 @@ class State:
     def map(self, change: Callable[..., Array], *others: State) -> State:
         """`change` of every array, with those of other states beside it; what is None stays None."""
         names = [
-            name for name in ("B", "C", "error", "objective", "y_B", "y_C", "tau") if getattr(self, name) is not None
+            name
+            for name in ("B", "C", "error", "objective", "y_B", "y_C", "tau")
+            if getattr(self, name) is not None
         ]
-        arrays = {name: change(*(getattr(state, name) for state in (self, *others))) for name in names}
-        terms = self.terms and Terms(*map(change, self.terms, *(state.terms or () for state in others)))
+        arrays = {
+            name: change(*(getattr(state, name) for state in (self, *others))) for name in names
+        }
+        terms = self.terms and Terms(
+            *map(change, self.terms, *(state.terms or () for state in others))
+        )
         return replace(self, terms=terms, **arrays)
 
 
-def evaluate(p: Problem, scheme: Scheme, B: Array, C: Array, G: Array | None = None) -> tuple[Terms, Array, Array]:
+def evaluate(
+    p: Problem, scheme: Scheme, B: Array, C: Array, G: Array | None = None
+) -> tuple[Terms, Array, Array]:
     """Shared products, error and objective at (B, C)."""
     t = terms_of(p, B, C, G)
     E = error(p, B, t)
@@ -90,7 +101,8 @@ def advance(p: Problem, method: Method, s: State) -> State:
 def propose(p: Problem, method: Method, s: State, weight: Array | None = None) -> State:
     """Update B, then C from the new B; extrapolate B only (paper) or both, balanced (default).
 
-    `weight`, (batch,), is that of the momentum; None and 0 both give the plain update. τ is left as it is.
+    `weight`, (batch,), is that of the momentum; None and 0 both give the plain update. τ is left as
+    it is.
     """
     scheme, extrapolate = method.scheme, method.extrapolation if weight is not None else None
     assert s.terms is not None
@@ -123,7 +135,9 @@ def risen(p: Problem, before: State, after: State) -> Array:
 
 
 def _restart_where_risen(p: Problem, method: Method, before: State, after: State) -> State:
-    """Default rules: where extrapolation raised the objective, take the plain update and forget the momentum."""
+    """Default rules: where extrapolation raised the objective, take the plain update and forget the
+    momentum.
+    """
     rose = risen(p, before, after)
     if not bool(rose.any()):
         return after
@@ -132,7 +146,9 @@ def _restart_where_risen(p: Problem, method: Method, before: State, after: State
 
 
 def _merge(rose: Array, plain: State, after: State) -> State:
-    """`after` with the runs that `rose` replaced by those of `plain` (which holds only these), τ at its start."""
+    """`after` with the runs that `rose` replaced by those of `plain` (which holds only these), τ at
+    its start.
+    """
     position = np.maximum(np.cumsum(rose) - 1, 0)
 
     def pick(old: Array, new: Array) -> Array:
@@ -143,11 +159,13 @@ def _merge(rose: Array, plain: State, after: State) -> State:
 
 
 def settled(objectives: Sequence[Array] | Array, tol: float | Array, plateau: bool = True) -> Array:
-    """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than some time ago.
+    """Which runs fell by less than `tol`, relative, over the last window, and by clearly less than
+    some time ago.
 
-    The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on the way off the
-    other; runs that begin on no `plateau` need not meet it. `objectives` holds one array of all runs per update, at
-    least as many as window and lookback reach. The other engines call this very function: it is the one stopping rule.
+    The second condition tells an optimum from a plateau: steps shrink on the way to the one, not on
+    the way off the other; runs that begin on no `plateau` need not meet it. `objectives` holds one
+    array of all runs per update, at least as many as window and lookback reach. The other engines
+    call this very function: it is the one stopping rule.
     """
     now = objectives[-1 - TOL_WINDOW] - objectives[-1]
     few = now <= tol * abs(objectives[-1])

@@ -25,7 +25,8 @@ _FOLDER = os.O_RDONLY | _AT_ONCE | getattr(os, "O_DIRECTORY", 0)
 
 @contextmanager
 def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """A file to write in place of `path`; it takes that name only when the block ends without an error.
+    """A file to write in place of `path`; it takes that name only when the block ends without an
+    error.
 
     Parameters
     ----------
@@ -34,7 +35,8 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
     Yields
     ------
-    A path in the same folder with the same endings: a new, empty file, locked as long as its writer lives.
+    A path in the same folder with the same endings: a new, empty file, locked as long as its writer
+    lives.
     """
     target = Path(path)
     check_target(target, overwrite)
@@ -46,7 +48,8 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
                 found = temporary.stat() if temporary.is_file() else None
                 if found is None or not (found.st_size or found.st_mtime_ns):
                     raise FileNotFoundError(f"nothing was written to {target}")
-                # again: a long computation may have passed, and another process may have written meanwhile
+                # again: a long computation may have passed, and another process may have written
+                # meanwhile
                 check_target(target, overwrite)
                 replace(temporary, target)
             finally:
@@ -57,7 +60,9 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _claimed(temporary: Path) -> Iterator[None]:
-    """Others can know that the writer of this file lives, except on Windows, which has no such locks."""
+    """Others can know that the writer of this file lives, except on Windows, which has no such
+    locks.
+    """
     try:
         import fcntl  # noqa: F401
     except ImportError:
@@ -85,8 +90,10 @@ def _claim(temporary: Path) -> int:
 
 
 def remove_abandoned(folder: Path, names: Container[str]) -> None:
-    """Remove what killed processes left of these files while `atomic_path` wrote them; where that cannot be known,
-    as on Windows, nothing."""
+    """Remove what killed processes left of these files while `atomic_path` wrote them; where that
+    cannot be known,
+    as on Windows, nothing.
+    """
     try:
         import fcntl
     except ImportError:
@@ -105,7 +112,9 @@ def remove_abandoned(folder: Path, names: Container[str]) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Move a file, in place of one that is there. Windows refuses while a scanner holds it: it is asked again."""
+    """Move a file, in place of one that is there. Windows refuses while a scanner holds it: it is
+    asked again.
+    """
     for attempt in range(_TRIES):
         try:
             os.replace(source, target)
@@ -137,7 +146,8 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Wait until no other process is inside this block for the same folder; the lock ends with its process.
+    """Wait until no other process is inside this block for the same folder; the lock ends with its
+    process.
 
     Yields whether there is a lock: some systems have none.
 
@@ -158,7 +168,10 @@ def alone_in(folder: Path, with_others: bool = False, wait: bool = True) -> Iter
     held = True
     try:
         try:
-            fcntl.flock(number, (fcntl.LOCK_SH if with_others else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(
+                number,
+                (fcntl.LOCK_SH if with_others else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB),
+            )
         except BlockingIOError:
             raise
         except OSError:  # some network disks have no locks
@@ -188,8 +201,14 @@ def _about(problem: OSError, target: Path, temporary: Path) -> OSError:
     """The same problem with the name that the user knows."""
     if problem.errno is not None and problem.filename in (None, str(temporary), temporary):
         return OSError(problem.errno, problem.strerror, str(target))
-    if problem.errno is None and type(problem) is OSError:  # NumPy's own, such as "400 requested and 8 written"
-        return OSError(errno.EIO, f"could not be written completely ({problem}): is the disk full?", str(target))
+    if (
+        problem.errno is None and type(problem) is OSError
+    ):  # NumPy's own, such as "400 requested and 8 written"
+        return OSError(
+            errno.EIO,
+            f"could not be written completely ({problem}): is the disk full?",
+            str(target),
+        )
     return problem
 
 
@@ -201,4 +220,6 @@ def check_target(target: Path, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise ExistsError(target)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder of {target} does not exist: create {target.parent} first")
+        raise FileNotFoundError(
+            f"the folder of {target} does not exist: create {target.parent} first"
+        )

@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from icofactor.errors import ArgumentError, Phrase, counted, escaped, literal
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import check_labels
-from icofactor.io.guard import Unreadable, check_growth, check_vertices, map_file, numbers_in, open_file
+from icofactor.io.guard import (
+    Unreadable,
+    check_growth,
+    check_vertices,
+    map_file,
+    numbers_in,
+    open_file,
+)
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
@@ -26,7 +33,17 @@ from icofactor.io.xml import XmlReader
 _HEADER = 540
 _EXTENSION_CODE = 32
 _MAX_XML, _PIECE = 2**27, 2**20
-_TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8"}
+_TYPES = {
+    2: "u1",
+    4: "i2",
+    8: "i4",
+    16: "f4",
+    64: "f8",
+    256: "i1",
+    512: "u2",
+    768: "u4",
+    1024: "i8",
+}
 N_FS_LR = 32492
 """Vertices per hemisphere of fs_LR 32k, which no other mesh has."""
 _SIDES = {"CIFTI_STRUCTURE_CORTEX_LEFT": "left", "CIFTI_STRUCTURE_CORTEX_RIGHT": "right"}
@@ -71,7 +88,9 @@ class _Builder(XmlReader):
             self.version = attributes.get("Version", "")
         elif tag == "MatrixIndicesMap":
             kind = attributes.get("IndicesMapToDataType", "")
-            self.kinds.update(dict.fromkeys(attributes.get("AppliesToMatrixDimension", "").split(","), kind))
+            self.kinds.update(
+                dict.fromkeys(attributes.get("AppliesToMatrixDimension", "").split(","), kind)
+            )
             if kind == "CIFTI_INDEX_TYPE_SERIES" and attributes.get("SeriesUnit") == "SECOND":
                 self.step = _step(attributes)
         elif tag == "BrainModel":
@@ -85,7 +104,9 @@ class _Builder(XmlReader):
                 )
             )
         elif tag == "Surface":
-            self.surfaces[attributes.get("BrainStructure", "")] = _whole(attributes, "SurfaceNumberOfVertices")
+            self.surfaces[attributes.get("BrainStructure", "")] = _whole(
+                attributes, "SurfaceNumberOfVertices"
+            )
         elif tag == "Parcel":
             self.parcels.append((escaped(attributes.get("Name", "").strip()), []))
         elif tag == "Vertices":
@@ -123,7 +144,9 @@ def _step(attributes: dict[str, str]) -> float:
     except (KeyError, ValueError, OverflowError):
         step = math.nan
     if not 0 < step < math.inf:
-        raise Unreadable("has damaged XML in its header: the seconds between its maps (SeriesStep) are not given")
+        raise Unreadable(
+            "has damaged XML in its header: the seconds between its maps (SeriesStep) are not given"
+        )
     return step
 
 
@@ -157,11 +180,17 @@ def read_cifti(path: Path) -> Maps:
         )
     parts = _parts(path, header, content)
     others = sorted(
-        {m.structure.removeprefix("CIFTI_STRUCTURE_").lower() for m in content.models if m.structure not in _SIDES}
+        {
+            m.structure.removeprefix("CIFTI_STRUCTURE_").lower()
+            for m in content.models
+            if m.structure not in _SIDES
+        }
     )
     left_out = f"left out {counted(len(others), 'structure')}, not of the cortex"
     notes = (left_out,) if others else ()
-    names = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    names = (
+        tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    )
     return Maps(parts, f"CIFTI-2 {kind}", names, step=content.step, notes=notes)
 
 
@@ -184,22 +213,30 @@ def read_pscalar(path: Path) -> Maps:
             if structure not in keys:
                 continue
             if len(vertices) and not 0 <= vertices.min() <= vertices.max() < len(keys[structure]):
-                raise Unreadable(f"lists vertices of parcel {literal(name[:60])} that its surface does not have")
+                raise Unreadable(
+                    f"lists vertices of parcel {literal(name[:60])} that its surface does not have"
+                )
             keys[structure][vertices] = number
     table = dict(enumerate(names))
     atlas = {_SIDES[structure]: (own, table) for structure, own in keys.items() if (own >= 0).any()}
     data = map_file(path, header.dtype, header.offset, (header.n_columns, header.n_maps))
     values = _scaled(np.asarray(data.T, dtype=np.float64), header)
-    maps = tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    maps = (
+        tuple(content.names) if len(content.names) == header.n_maps and all(content.names) else ()
+    )
     return Maps({None: values}, "CIFTI-2 pscalar", maps, regions=names, atlas=atlas)
 
 
 def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]]]:
-    """Hemisphere → key of each vertex, −1 where the file has none, and the names of the keys; of the first map."""
+    """Hemisphere → key of each vertex, −1 where the file has none, and the names of the keys; of
+    the first map.
+    """
     header = _read_header(path)
     content = _parse(header.xml)
     if content.kinds.get("0") != _LABELS or content.kinds.get("1") != _BRAIN:
-        raise Unreadable(f"contains {_kinds(content)}; labels (.dlabel.nii) are brain_models × labels")
+        raise Unreadable(
+            f"contains {_kinds(content)}; labels (.dlabel.nii) are brain_models × labels"
+        )
     if not content.labels:
         raise Unreadable("has no table that names its labels")
     parts = _parts(path, header, content)
@@ -210,12 +247,18 @@ def read_dlabel(path: Path) -> dict[str, tuple[NDArray[np.int64], dict[int, str]
 
 
 def _kinds(content: _Builder) -> str:
-    return " × ".join(content.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40] for key in ("1", "0"))
+    return " × ".join(
+        content.kinds.get(key, "?").removeprefix("CIFTI_INDEX_TYPE_").lower()[:40]
+        for key in ("1", "0")
+    )
 
 
 def _parts(path: Path, header: _Header, content: _Builder) -> dict[str | None, NDArray[Any]]:
     """The maps of each hemisphere."""
-    if any(model.offset < 0 or model.offset + model.count > header.n_columns for model in content.models):
+    if any(
+        model.offset < 0 or model.offset + model.count > header.n_columns
+        for model in content.models
+    ):
         raise Unreadable(f"has brain models beyond its {header.n_columns} brain ordinates")
     data = map_file(path, header.dtype, header.offset, (header.n_columns, header.n_maps))
     parts: dict[str | None, NDArray[Any]] = {}
@@ -234,11 +277,20 @@ def _read_header(path: Path) -> _Header:
     stored = path.stat().st_size
     with open_file(path) as file:
         head = file.read(_HEADER + 4)
-        if len(head) >= 4 and 348 in (*struct.unpack("<i", head[:4]), *struct.unpack(">i", head[:4])):
-            raise Unreadable("is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read")
+        if len(head) >= 4 and 348 in (
+            *struct.unpack("<i", head[:4]),
+            *struct.unpack(">i", head[:4]),
+        ):
+            raise Unreadable(
+                "is a NIfTI-1 volume (or CIFTI-1); CIFTI-2 dscalar and dtseries are read"
+            )
         if len(head) < _HEADER + 4:
-            raise Unreadable(f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} were found")
-        order = next((order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None)
+            raise Unreadable(
+                f"is truncated: a CIFTI header has {_HEADER} bytes, {len(head)} were found"
+            )
+        order = next(
+            (order for order in "<>" if struct.unpack(f"{order}i", head[:4])[0] == _HEADER), None
+        )
         if order is None or head[4:7] != b"n+2":
             raise Unreadable("is not a CIFTI-2 file")
         (code,) = struct.unpack_from(f"{order}h", head, 12)
@@ -259,7 +311,9 @@ def _read_header(path: Path) -> _Header:
         if offset > _MAX_XML:
             raise Unreadable(f"has a header of {offset} bytes; at most {_MAX_XML} are read")
         if offset + size > stored:
-            raise Unreadable(f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored} bytes")
+            raise Unreadable(
+                f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored} bytes"
+            )
         xml = _extension(file.read(offset - _HEADER - 4), order)
     return _Header(n_maps, n_columns, dtype, offset, slope, intercept, xml)
 
@@ -298,7 +352,9 @@ def _scatter(model: _Model, data: NDArray[Any], header: _Header) -> NDArray[np.f
     vertices = model.vertices
     inside = vertices.size == 0 or (vertices.min() >= 0 and vertices.max() < model.n_vertices)
     if len(vertices) != model.count or not inside or len(np.unique(vertices)) != len(vertices):
-        raise Unreadable(f"lists vertices of {model.structure[:60]} that are too few, too many, double or out of range")
+        raise Unreadable(
+            f"lists vertices of {model.structure[:60]} that are too few, too many, double or out of range"
+        )
     check_growth(4 * header.n_maps * model.n_vertices, data.nbytes)
     full = np.full((header.n_maps, model.n_vertices), np.nan, dtype=np.float32)
     full[:, vertices] = _scaled(data[model.offset : model.offset + model.count].T, header)
@@ -313,9 +369,15 @@ def _scaled(values: NDArray[Any], header: _Header) -> NDArray[Any]:
 
 
 def write_pscalar(
-    path: str | Path, values: ArrayLike, regions: Any, names: Sequence[str], *, overwrite: bool = False
+    path: str | Path,
+    values: ArrayLike,
+    regions: Any,
+    names: Sequence[str],
+    *,
+    overwrite: bool = False,
 ) -> Path:
-    """Values (n_maps, n_parcels) of parcels on fs_LR 32k, as CIFTI-2 parcellated scalars in float32.
+    """Values (n_maps, n_parcels) of parcels on fs_LR 32k, as CIFTI-2 parcellated scalars in
+    float32.
 
     Parameters
     ----------
@@ -327,13 +389,19 @@ def write_pscalar(
     sides = hemispheres(regions.hemi)
     halves = dict(zip(sides, np.split(regions.labels, len(sides)), strict=True))
     inside = [
-        {_STRUCTURES[side]: found for side, own in halves.items() if len(found := np.flatnonzero(own == number))}
+        {
+            _STRUCTURES[side]: found
+            for side, own in halves.items()
+            if len(found := np.flatnonzero(own == number))
+        }
         for number in range(len(regions.names))
     ]
     voxels = [np.empty((0, 3), dtype=int)] * len(inside)
     surfaces = {_STRUCTURES[side]: len(own) for side, own in halves.items()}
     axis = ParcelsAxis(np.array(regions.names, dtype=object), voxels, inside, nvertices=surfaces)
-    image = Cifti2Image(np.asarray(values, dtype=np.float32), header=(ScalarAxis(list(names)), axis))
+    image = Cifti2Image(
+        np.asarray(values, dtype=np.float32), header=(ScalarAxis(list(names)), axis)
+    )
     return _saved(image, "ConnParcelScalr", path, overwrite)
 
 
@@ -385,7 +453,9 @@ def write_dscalar(
     used, axis = _brain_models(path, ".dscalar.nii", {"maps": np.shape(maps)}, hemi, mask)
     labels = numbered("map", len(values)) if names is None else [str(name) for name in names]
     if len(labels) != len(values):
-        raise ArgumentError("names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps")
+        raise ArgumentError(
+            "names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps"
+        )
     from nibabel.cifti2 import Cifti2Image, ScalarAxis
 
     image = Cifti2Image(np.ascontiguousarray(values[:, used]), header=(ScalarAxis(labels), axis))
@@ -416,13 +486,20 @@ def write_dlabel(
     from nibabel.cifti2 import Cifti2Image, LabelAxis
 
     table = {0: ("???", (0.0, 0.0, 0.0, 0.0))}
-    table |= {k: (str(n), (*(c / 255).tolist(), 1.0)) for k, (n, c) in enumerate(zip(names, rgb, strict=True), 1)}
+    table |= {
+        k: (str(n), (*(c / 255).tolist(), 1.0))
+        for k, (n, c) in enumerate(zip(names, rgb, strict=True), 1)
+    }
     image = Cifti2Image(values[None, used], header=(LabelAxis(["winner-takes-all"], [table]), axis))
     return _saved(image, "ConnDenseLabel", path, overwrite)
 
 
 def _brain_models(
-    path: str | Path, ending: str, given: dict[str, tuple[int, ...]], hemi: str, mask: ArrayLike | None
+    path: str | Path,
+    ending: str,
+    given: dict[str, tuple[int, ...]],
+    hemi: str,
+    mask: ArrayLike | None,
 ) -> tuple[NDArray[np.bool_], Any]:
     """The vertices that a file has, as booleans and as nibabel's axis; refuses other meshes."""
     if not str(path).endswith(ending):
@@ -443,5 +520,7 @@ def _brain_models(
 
     halves = zip(sides, np.split(used, len(sides)), strict=True)
     # a hemisphere that is masked altogether has no model
-    models = [BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()]
+    models = [
+        BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()
+    ]
     return used, models[0] if len(models) == 1 else models[0] + models[1]

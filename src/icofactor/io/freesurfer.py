@@ -1,4 +1,6 @@
-"""FreeSurfer's own formats: MGH and MGZ, morph files such as lh.thickness, geometry such as lh.sphere, annotations."""
+"""FreeSurfer's own formats: MGH and MGZ, morph files such as lh.thickness, geometry such as
+lh.sphere, annotations.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +40,34 @@ _MAX_TAGS = 2**24
 
 
 def read_mgh(path: Path) -> Maps:
-    """Maps of an MGH or MGZ file, (V, 1, 1, n) big-endian; an uncompressed one is mapped, not loaded."""
+    """Maps of an MGH or MGZ file, (V, 1, 1, n) big-endian; an uncompressed one is mapped, not
+    loaded.
+    """
     stored = path.stat().st_size
     with open_plain(path) as file:
         head = file.read(_MGH_HEADER)
         if len(head) < _MGH_HEADER:
-            raise Unreadable(f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} were found")
+            raise Unreadable(
+                f"is truncated: an MGH header has {_MGH_HEADER} bytes, {len(head)} were found"
+            )
         version, *shape, kind = struct.unpack_from(">6i", head)
         if version != 1 or kind not in _MGH_TYPES:
-            raise Unreadable(f"is not an MGH file, or has an unknown type (version {version}, type {kind})")
+            raise Unreadable(
+                f"is not an MGH file, or has an unknown type (version {version}, type {kind})"
+            )
         if min(shape) < 1 or sorted(shape[:3])[1] != 1:
-            raise Unreadable(f"is a volume of shape {tuple(shape)}, not maps of a surface (V, 1, 1, n)")
+            raise Unreadable(
+                f"is a volume of shape {tuple(shape)}, not maps of a surface (V, 1, 1, n)"
+            )
         n_vertices, n_maps = max(shape[:3]), shape[3]
         check_vertices(n_vertices)
         dtype = np.dtype(_MGH_TYPES[kind])
         size = n_vertices * n_maps * dtype.itemsize
         if not is_gzip(path):
             if stored < _MGH_HEADER + size:
-                raise Unreadable(f"is truncated: {size} bytes should follow the header, {stored - _MGH_HEADER} do")
+                raise Unreadable(
+                    f"is truncated: {size} bytes should follow the header, {stored - _MGH_HEADER} do"
+                )
             return Maps({None: map_file(path, dtype, _MGH_HEADER, (n_maps, n_vertices))}, "MGH")
         data = read_exactly(file, size, stored)
         # to the end, where gzip keeps its checksum
@@ -68,7 +80,9 @@ def read_mgh(path: Path) -> Maps:
 
 
 def read_morph(path: Path) -> Maps:
-    """The map of a FreeSurfer morph ("curv") file such as lh.thickness, of the format used since 1999."""
+    """The map of a FreeSurfer morph ("curv") file such as lh.thickness, of the format used since
+    1999.
+    """
     stored = path.stat().st_size
     with open_file(path) as file:
         head = file.read(_MORPH_HEADER)
@@ -110,7 +124,9 @@ def read_geometry(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
             raise Unreadable("is truncated: it ends in its header")
         n_points, n_triangles = struct.unpack(">2i", head)
         check_vertices(n_points)
-        check_vertices((n_triangles + 1) // 2)  # a closed mesh has twice as many triangles as vertices
+        check_vertices(
+            (n_triangles + 1) // 2
+        )  # a closed mesh has twice as many triangles as vertices
         size = 12 * (n_points + n_triangles)
         if file.tell() + size > stored:
             raise Unreadable(
@@ -165,12 +181,16 @@ def write_annot(
 
 
 def read_annot(path: Path) -> Labels:
-    """Labels of a FreeSurfer annotation, old or new; keys are places in its table, −1 where a vertex has no label."""
+    """Labels of a FreeSurfer annotation, old or new; keys are places in its table, −1 where a
+    vertex has no label.
+    """
     data = read_bytes(path)
     n = _Words(data).whole()
     check_vertices(n)
     if len(data) < 4 + 8 * n:
-        raise Unreadable(f"is truncated: {n} vertices need {4 + 8 * n} bytes, {len(data)} were found")
+        raise Unreadable(
+            f"is truncated: {n} vertices need {4 + 8 * n} bytes, {len(data)} were found"
+        )
     pairs = np.frombuffer(data, ">i4", 2 * n, 4).reshape(n, 2)
     if len(np.unique(pairs[:, 0])) != n or pairs[:, 0].min() != 0 or pairs[:, 0].max() != n - 1:
         raise Unreadable(f"is damaged: it does not label each of its {n} vertices once")
@@ -178,7 +198,9 @@ def read_annot(path: Path) -> Labels:
     if not words.there or words.whole() != 1:
         raise Unreadable("has no table of colours and names, so its labels have no meaning")
     table = _colour_table(words)
-    place = {colour: number for number, colour in enumerate(table) if colour}  # colour 0 is FreeSurfer's "no label"
+    place = {
+        colour: number for number, colour in enumerate(table) if colour
+    }  # colour 0 is FreeSurfer's "no label"
     colours, of_vertex = np.unique(pairs[:, 1], return_inverse=True)
     keys = np.empty(n, dtype=np.int64)
     keys[pairs[:, 0]] = np.array([place.get(int(colour), -1) for colour in colours])[of_vertex]

@@ -1,4 +1,6 @@
-"""GIFTI: reading maps, labels and surfaces with limits on their sizes; writing maps and parcellations."""
+"""GIFTI: reading maps, labels and surfaces with limits on their sizes; writing maps and
+parcellations.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,11 @@ class _Builder(XmlReader):
         if tag != "Data" or self._array is None:
             return None
         shape, dtype = _layout(self._array.attributes)
-        of_one = _LONGEST_NUMBER if self._array.attributes.get("Encoding") == "ASCII" else 2 * dtype.itemsize
+        of_one = (
+            _LONGEST_NUMBER
+            if self._array.attributes.get("Encoding") == "ASCII"
+            else 2 * dtype.itemsize
+        )
         return MAX_WORDS + volume(shape) * of_one
 
     def finish(self, tag: str, text: str) -> None:
@@ -123,7 +129,9 @@ class _Builder(XmlReader):
             else:
                 self._array.data = _decode(self._array.attributes, text)
             self._size += self._array.data.nbytes
-            check_growth(self._size - self._outside, self._stored)  # all together: each may be small
+            check_growth(
+                self._size - self._outside, self._stored
+            )  # all together: each may be small
         elif tag == "DataArray":
             self._array = None
 
@@ -135,7 +143,9 @@ def parse_gifti(path: Path) -> Gifti:
     try:
         builder.parse(read_pieces(path))
     except expat.ExpatError as error:
-        raise Unreadable(f"is not a complete XML file ({error}): it is truncated, damaged, or not GIFTI") from None
+        raise Unreadable(
+            f"is not a complete XML file ({error}): it is truncated, damaged, or not GIFTI"
+        ) from None
     except EOFError:
         raise Unreadable("is truncated: its compressed data end too early") from None
     if builder.root != "GIFTI":
@@ -155,7 +165,9 @@ def _whole(attributes: dict[str, str], name: str, default: int | None = None) ->
     try:
         return int(text or "")
     except ValueError:
-        raise Unreadable(f"is damaged: {name} of an array or label is {(text or 'missing')[:40]!r}") from None
+        raise Unreadable(
+            f"is damaged: {name} of an array or label is {(text or 'missing')[:40]!r}"
+        ) from None
 
 
 def _layout(attributes: dict[str, str]) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -191,7 +203,8 @@ def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
 
 
 def _beside(path: Path, attributes: dict[str, str]) -> tuple[NDArray[Any], int]:
-    """Numbers that SPM and CAT12 keep in a file of the same name with .dat at its end, and the size of that file.
+    """Numbers that SPM and CAT12 keep in a file of the same name with .dat at its end, and the size
+    of that file.
 
     No other file is followed.
     """
@@ -207,7 +220,9 @@ def _beside(path: Path, attributes: dict[str, str]) -> tuple[NDArray[Any], int]:
         raise Unreadable(f"keeps its data in {name}, which is not in the same folder; copy both")
     stored = data.stat().st_size
     if not 0 <= offset <= stored - size:
-        raise Unreadable(f"is truncated: {size} bytes from {offset} on should be in {name}, which has {stored}")
+        raise Unreadable(
+            f"is truncated: {size} bytes from {offset} on should be in {name}, which has {stored}"
+        )
     with open_file(data) as file:
         file.seek(offset)
         flat = np.frombuffer(read_exactly(file, size, stored), dtype)
@@ -248,7 +263,9 @@ def read_gifti(path: Path) -> Maps:
     names = [array.meta.get("Name", "") for array in arrays]
     named = all(len(row) == 1 for row in rows) and all(names)
     return Maps(
-        {file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)}, "GIFTI", tuple(names) if named else ()
+        {file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)},
+        "GIFTI",
+        tuple(names) if named else (),
     )
 
 
@@ -301,10 +318,14 @@ def write_maps(
     _check_file(path, hemi)
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     if values.ndim != 2 or values.size == 0:
-        raise ArgumentError("maps", Phrase(f"shape {np.shape(maps)}"), "an array of shape (n_maps, n_vertices)")
+        raise ArgumentError(
+            "maps", Phrase(f"shape {np.shape(maps)}"), "an array of shape (n_maps, n_vertices)"
+        )
     labels = numbered("map", len(values)) if names is None else list(names)
     if len(labels) != len(values):
-        raise ArgumentError("names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps")
+        raise ArgumentError(
+            "names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps"
+        )
     from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
 
     arrays = [
@@ -316,7 +337,9 @@ def write_maps(
         )
         for row, label in zip(values, labels, strict=True)
     ]
-    meta = GiftiMetaData({str(k): str(v) for k, v in {**_structure(hemi), **(metadata or {})}.items()})
+    meta = GiftiMetaData(
+        {str(k): str(v) for k, v in {**_structure(hemi), **(metadata or {})}.items()}
+    )
     return _save(GiftiImage(darrays=arrays, meta=meta), path, overwrite)
 
 
@@ -332,9 +355,15 @@ def write_surface(path: str | Path, coordinates: ArrayLike, faces: ArrayLike, he
     _check_file(path, hemi)
     from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
 
-    points = GiftiDataArray(np.asarray(coordinates, dtype=np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32")
-    triangles = GiftiDataArray(np.asarray(faces, dtype=np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32")
-    return _save(GiftiImage(darrays=[points, triangles], meta=GiftiMetaData(_structure(hemi))), path, False)
+    points = GiftiDataArray(
+        np.asarray(coordinates, dtype=np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"
+    )
+    triangles = GiftiDataArray(
+        np.asarray(faces, dtype=np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"
+    )
+    return _save(
+        GiftiImage(darrays=[points, triangles], meta=GiftiMetaData(_structure(hemi))), path, False
+    )
 
 
 def write_label_gii(
@@ -390,19 +419,29 @@ def write_label_gii(
     return _save(image, path, overwrite)
 
 
-def check_labels(labels: ArrayLike, names: Sequence[str], colours: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Labels as int32 and colours as uint8, refused unless each label has a name and a colour of its own."""
+def check_labels(
+    labels: ArrayLike, names: Sequence[str], colours: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as int32 and colours as uint8, refused unless each label has a name and a colour of
+    its own.
+    """
     values, rgb = np.asarray(labels), np.asarray(colours)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         found = Phrase(f"{values.dtype} of shape {values.shape}")
         raise ArgumentError("labels", found, "whole numbers in one dimension")
     if rgb.shape != (len(names), 3):
         found = Phrase(f"shape {rgb.shape}")
-        raise ArgumentError("colours", found, f"an array of shape ({len(names)}, 3), one row per name")
+        raise ArgumentError(
+            "colours", found, f"an array of shape ({len(names)}, 3), one row per name"
+        )
     if len(np.unique(rgb, axis=0)) < len(rgb):
-        raise ArgumentError("colours", None, "unique: FreeSurfer identifies parcels by their colours")
+        raise ArgumentError(
+            "colours", None, "unique: FreeSurfer identifies parcels by their colours"
+        )
     if values.size and (values.min() < 0 or values.max() > len(names)):
-        raise ArgumentError("labels", Phrase(f"{values.min()} to {values.max()}"), f"between 0 and {len(names)}")
+        raise ArgumentError(
+            "labels", Phrase(f"{values.min()} to {values.max()}"), f"between 0 and {len(names)}"
+        )
     return values.astype(np.int32), rgb.astype(np.uint8)
 
 

@@ -25,7 +25,9 @@ from icofactor.errors import FileError, literal
 MAX_VERTICES = 5_000_000
 """Per hemisphere; thirty times fsaverage."""
 MAX_EXPANSION, FREE_SIZE = 200, 2**26
-"""A file may grow by this factor when decompressed; below the free size (bytes) any growth is allowed."""
+"""A file may grow by this factor when decompressed; below the free size (bytes) any growth is
+allowed.
+"""
 FREE_TEXT = 2**24
 """The free size of a text, which takes several times its size, and time, when it is parsed."""
 _PIECE = 2**20
@@ -52,7 +54,9 @@ class Unreadable(ValueError):
 
 
 @contextmanager
-def naming(path: Any, what: str, error: type[FileError] = FileError, advice: str = "") -> Iterator[None]:
+def naming(
+    path: Any, what: str, error: type[FileError] = FileError, advice: str = ""
+) -> Iterator[None]:
     """Whatever goes wrong inside becomes one `error` with the file's name and what it should be.
 
     Parameters
@@ -77,13 +81,17 @@ def naming(path: Any, what: str, error: type[FileError] = FileError, advice: str
         cut = str(problem).startswith(("is truncated", "is empty", "is not a complete"))
         raise error(path, f"{problem}{tail or _AGAIN * cut}") from None
     except (zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as problem:
-        raise error(path, f"is damaged or truncated ({literal(brief(problem))}){tail or _AGAIN}") from None
+        raise error(
+            path, f"is damaged or truncated ({literal(brief(problem))}){tail or _AGAIN}"
+        ) from None
     except OSError as problem:
         if problem.errno == errno.EINVAL:  # a place before its beginning
             raise error(path, f"is damaged ({literal(brief(problem))}){tail}") from None
         raise error(path, f"cannot be read ({literal(brief(problem))})") from problem
     except Exception as problem:  # parsers and decompressors raise many kinds for damaged files
-        raise error(path, f"is not a readable {what} ({literal(brief(problem))}){tail}") from problem
+        raise error(
+            path, f"is not a readable {what} ({literal(brief(problem))}){tail}"
+        ) from problem
 
 
 def absence(path: Path) -> str:
@@ -123,7 +131,9 @@ def _check_kind(about: os.stat_result, path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise Unreadable("is a pipe or a device, not a file; copy its content to a file first")
     if about.st_dev in _kernel_devices():
-        raise Unreadable("is a system file (/proc, /sys), not a file on disk; copy its content to a file first")
+        raise Unreadable(
+            "is a system file (/proc, /sys), not a file on disk; copy its content to a file first"
+        )
 
 
 @cache
@@ -139,12 +149,16 @@ def _kernel_devices() -> frozenset[int]:
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether anything is there; where that may not be known, PermissionError with the folder that denies it."""
+    """Whether anything is there; where that may not be known, PermissionError with the folder that
+    denies it.
+    """
     try:
         os.stat(path)
     except PermissionError as problem:
         raise PermissionError(problem.errno, problem.strerror, str(denying(path))) from None
-    except OSError as problem:  # a link to itself, or a name too long for any file, leads nowhere either
+    except (
+        OSError
+    ) as problem:  # a link to itself, or a name too long for any file, leads nowhere either
         if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             raise
         return False
@@ -196,7 +210,11 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 
 
 def map_file(
-    path: str | os.PathLike[str], dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+    path: str | os.PathLike[str],
+    dtype: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    order: Literal["C", "F"] = "C",
 ) -> np.memmap[Any, Any]:
     """Numbers in a plain file, read when they are looked at."""
     with open_file(os.fspath(path)) as file:
@@ -233,13 +251,17 @@ def open_plain(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_exactly(file: IO[bytes], size: int, stored: int) -> bytearray:
-    """The next `size` bytes of a file that has `stored` bytes on disk; memory grows only as they come."""
+    """The next `size` bytes of a file that has `stored` bytes on disk; memory grows only as they
+    come.
+    """
     check_growth(size, stored)
     data = bytearray()
     while len(data) < size:
         piece = file.read(min(size - len(data), _PIECE))
         if not piece:
-            raise Unreadable(f"is truncated: {size} bytes should follow the header, {len(data)} are there")
+            raise Unreadable(
+                f"is truncated: {size} bytes should follow the header, {len(data)} are there"
+            )
         data += piece
     return data
 
@@ -260,14 +282,20 @@ def inflate(data: bytes, size: int) -> bytes:
     stream = zlib.decompressobj()
     found = stream.decompress(data, size + 1)
     if len(found) != size or not stream.eof:
-        raise Unreadable(f"is damaged: {size} bytes of data were expected, {len(found)} or more are there")
+        raise Unreadable(
+            f"is damaged: {size} bytes of data were expected, {len(found)} or more are there"
+        )
     return found
 
 
 def numbers_in(text: str, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Exactly `n` numbers, written in a text; taken in pieces, as many small strings fill the memory."""
+    """Exactly `n` numbers, written in a text; taken in pieces, as many small strings fill the
+    memory.
+    """
     if 2 * n > len(text) + 1:
-        raise Unreadable(f"is truncated: {n} numbers were expected in a text of {len(text)} characters")
+        raise Unreadable(
+            f"is truncated: {n} numbers were expected in a text of {len(text)} characters"
+        )
     found, filled, place = np.empty(n, dtype=dtype), 0, 0
     convert, wide = (int, np.int64) if dtype.kind in "iu" else (float, np.float64)
     while place < len(text):
@@ -280,7 +308,9 @@ def numbers_in(text: str, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         try:
             found[filled : filled + len(piece)] = np.fromiter(map(convert, piece), wide, len(piece))
         except (ValueError, OverflowError):
-            raise Unreadable("is damaged: its data contain something that is not a number") from None
+            raise Unreadable(
+                "is damaged: its data contain something that is not a number"
+            ) from None
         filled, place = filled + len(piece), end
     if filled != n:
         raise Unreadable(f"is truncated: {n} numbers were expected, {filled} are there")

@@ -12,7 +12,8 @@ SIDES = ("left", "right")
 HEMISPHERES = (*SIDES, "both")
 """What the argument `hemi` may be."""
 _NAMES = {"l": "left", "lh": "left", "left": "left", "r": "right", "rh": "right", "right": "right"}
-# From the surest to the least sure way of writing a hemisphere; the least sure ones in capitals only.
+# From the surest to the least sure way of writing a hemisphere; the least sure ones in capitals
+# only.
 _HEMISPHERE = tuple(
     re.compile(pattern)
     for pattern in (
@@ -33,7 +34,9 @@ def hemispheres(hemi: Any, argument: str = "hemi") -> tuple[str, ...]:
     argument : what the caller calls it, for the error.
     """
     if hemi is None:
-        raise ArgumentError(argument, None, f"{{{argument}}} is not known: pass {{{argument}='left' or 'right'}}")
+        raise ArgumentError(
+            argument, None, f"{{{argument}}} is not known: pass {{{argument}='left' or 'right'}}"
+        )
     if not isinstance(hemi, str) or hemi not in HEMISPHERES:
         raise ArgumentError(argument, hemi, "'left', 'right' or 'both'")
     return SIDES if hemi == "both" else (hemi,)

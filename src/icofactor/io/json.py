@@ -64,7 +64,9 @@ def parse_json(text: str | bytes | bytearray) -> Any:
 
 
 def _check(found: Any) -> None:
-    """Bounded in depth, as what reads the record later may call itself once per level, and in its texts."""
+    """Bounded in depth, as what reads the record later may call itself once per level, and in its
+    texts.
+    """
     level: list[Any] = [[found]]
     depth = 0
     while level:
@@ -72,7 +74,9 @@ def _check(found: Any) -> None:
         for value in level:
             for item in (*value, *value.values()) if isinstance(value, dict) else value:
                 if isinstance(item, str) and len(item) > MAX_STRING:
-                    raise Unreadable(f"is JSON with a text of {len(item)} characters; at most {MAX_STRING} are read")
+                    raise Unreadable(
+                        f"is JSON with a text of {len(item)} characters; at most {MAX_STRING} are read"
+                    )
                 if isinstance(item, dict | list):
                     deeper.append(item)
         level, depth = deeper, depth + 1

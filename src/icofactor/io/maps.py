@@ -1,4 +1,6 @@
-"""Maps and labels from files of every format: which reader a file needs, and its errors with the file's name."""
+"""Maps and labels from files of every format: which reader a file needs, and its errors with the
+file's name.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import numpy as np
 from icofactor.errors import CohortError, literal
 from icofactor.io.archive import Header, array_header, load_member, open_archive
 from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel, read_pscalar
-from icofactor.io.freesurfer import MORPH_MAGIC, SURFACE_MAGICS, Labels, read_annot, read_mgh, read_morph
+from icofactor.io.freesurfer import (
+    MORPH_MAGIC,
+    SURFACE_MAGICS,
+    Labels,
+    read_annot,
+    read_mgh,
+    read_morph,
+)
 from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
 from icofactor.io.guard import Unreadable, check_regular, map_file, naming, open_file, volume
 from icofactor.io.hemispheres import side_of
@@ -33,7 +42,9 @@ def read_npy(path: Path) -> Maps:
     size = volume(shape) * dtype.itemsize
     _check_maps(shape, dtype)
     if stored < offset + size:
-        raise Unreadable(f"is truncated: {size} bytes should follow the header, {stored - offset} do")
+        raise Unreadable(
+            f"is truncated: {size} bytes should follow the header, {stored - offset} do"
+        )
     data = map_file(path, dtype, offset, shape, "F" if fortran else "C")
     return Maps({None: np.atleast_2d(data)}, "npy")
 
@@ -41,8 +52,10 @@ def read_npy(path: Path) -> Maps:
 def read_npz(path: Path, measure: str | None = None) -> Maps:
     """The array of maps of an npz archive, and what goes with it.
 
-    Where: `measure`, else the only array of two dimensions (or the only pair of a left and a right one) holds the
-    maps; "subjects" their names, a boolean "mask" or "cortex" the sites in use; other arrays with one value per map
+    Where: `measure`, else the only array of two dimensions (or the only pair of a left and a right
+        one) holds the
+    maps; "subjects" their names, a boolean "mask" or "cortex" the sites in use; other arrays with
+    one value per map
     are columns of the participants.
     """
     with open_archive(path) as (archive, members):
@@ -51,16 +64,29 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
             with archive.open(info) as file:
                 headers[name] = array_header(file)
         keys = _choose(headers, measure)
-        parts = {side: np.atleast_2d(load_member(archive, members[key])) for side, key in keys.items()}
+        parts = {
+            side: np.atleast_2d(load_member(archive, members[key])) for side, key in keys.items()
+        }
         if len({len(part) for part in parts.values()}) > 1:
             raise Unreadable(f"has different numbers of maps in {' and '.join(keys.values())}")
-        n_maps, n_sites = len(next(iter(parts.values()))), sum(part.shape[1] for part in parts.values())
+        n_maps, n_sites = (
+            len(next(iter(parts.values()))),
+            sum(part.shape[1] for part in parts.values()),
+        )
         rest = {name: shape for name, (shape, _, _) in headers.items() if name not in keys.values()}
-        columns = {name: load_member(archive, members[name]) for name, shape in rest.items() if shape == (n_maps,)}
+        columns = {
+            name: load_member(archive, members[name])
+            for name, shape in rest.items()
+            if shape == (n_maps,)
+        }
         named = [name for name in ("regions", "region", "parcels") if rest.get(name) == (n_sites,)]
         regions = load_member(archive, members[named[0]]) if named else np.empty(0)
         columns = {name: column for name, column in columns.items() if name not in named}
-        masks = [name for name in _MASK_KEYS if rest.get(name) == (n_sites,) and headers[name][2].kind == "b"]
+        masks = [
+            name
+            for name in _MASK_KEYS
+            if rest.get(name) == (n_sites,) and headers[name][2].kind == "b"
+        ]
         mask = load_member(archive, members[masks[0]]) if masks else None
     names = next((columns.pop(key) for key in SUBJECT_KEYS if key in columns), np.empty(0))
     text = lambda listed: tuple(_text(name) for name in listed)
@@ -74,9 +100,13 @@ def _text(name: Any) -> str:
 
 def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiu" or len(shape) not in (1, 2) or volume(shape) == 0:
-        raise Unreadable(f"contains an array of {dtype} of shape {shape}; numbers, subjects × sites, are read")
+        raise Unreadable(
+            f"contains an array of {dtype} of shape {shape}; numbers, subjects × sites, are read"
+        )
     if len(shape) == 2 and shape[0] in _MESHES and shape[1] not in _MESHES:
-        raise Unreadable(f"has shape {shape}, apparently sites × subjects; transpose it to subjects × sites")
+        raise Unreadable(
+            f"has shape {shape}, apparently sites × subjects; transpose it to subjects × sites"
+        )
 
 
 def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None, str]:
@@ -120,7 +150,18 @@ MAP_ENDINGS = (
     ".npz",
 )
 _NO_MAPS = (".surf.gii", ".label.gii", ".annot", ".label", ".dlabel.nii", ".dconn.nii")
-_OTHER_ENDINGS = (".pscalar.nii", ".gii", ".gii.gz", ".nii", ".nii.gz", ".curv", ".txt", ".csv", ".tsv", ".mat")
+_OTHER_ENDINGS = (
+    ".pscalar.nii",
+    ".gii",
+    ".gii.gz",
+    ".nii",
+    ".nii.gz",
+    ".curv",
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".mat",
+)
 _ACCEPTED = (
     "MGH/MGZ, FreeSurfer morph, GIFTI (.gii), CIFTI-2 (.dscalar.nii, .dtseries.nii, .pscalar.nii), NIfTI of "
     "mri_surf2surf, .npy, .npz, .mat, and numbers in .txt and .csv are read"
@@ -135,7 +176,9 @@ def is_mesh_size(*sizes: int) -> bool:
 
 
 def is_map(path: Path) -> bool:
-    """Whether a file's name is that of maps; FreeSurfer's morph files, which have no ending, do not count."""
+    """Whether a file's name is that of maps; FreeSurfer's morph files, which have no ending, do not
+    count.
+    """
     return (
         path.name.endswith(MAP_ENDINGS)
         or _BY_SIDE.fullmatch(path.name) is not None
@@ -241,7 +284,9 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
         file = parse_gifti(path)
         first = file.arrays[0]
         if first.data.ndim != 1 or (first.intent != LABELS and not file.labels):
-            raise Unreadable("contains no labels; a .label.gii file has one key per vertex and a table of names")
+            raise Unreadable(
+                "contains no labels; a .label.gii file has one key per vertex and a table of names"
+            )
         if first.data.dtype.kind == "f":
             raise Unreadable("contains labels that are not whole numbers")
         return {file.side: (first.data.astype(np.int64), file.labels)}

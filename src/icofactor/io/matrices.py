@@ -1,4 +1,6 @@
-"""Maps as plain arrays of numbers: text and CSV, MATLAB's .mat, and NIfTI as mri_surf2surf writes it."""
+"""Maps as plain arrays of numbers: text and CSV, MATLAB's .mat, and NIfTI as mri_surf2surf writes
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,26 @@ from icofactor.io.types import Maps
 
 _LINE = 2**26  # bytes
 _UNKNOWN = {"", "na", "n/a", "nan"}
-_NUMERIC = ("double", "single", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "logical")
+_NUMERIC = (
+    "double",
+    "single",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "logical",
+)
 _NIFTI = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4"}
 
 
 def read_text_maps(path: Path) -> Maps:
-    """One number per line, as CIVET writes a map; or people × vertices, with or without header and column of ids."""
+    """One number per line, as CIVET writes a map; or people × vertices, with or without header and
+    column of ids.
+    """
     flat, width = array.array("d"), 0
     names: list[str] = []
     with open_file(path) as file:
@@ -52,8 +68,17 @@ def read_text_maps(path: Path) -> Maps:
             cells = [cell.strip().strip('"') for cell in text.split(split)]
             if first:
                 first = False
-                if len(cells) > 1 and sum(_number(cell) is None for cell in cells[1:]) > 0:  # a header
-                    has_ids = cells[0].lower() in ("", "participant_id", "subject", "subject_id", "id", "subjects")
+                if (
+                    len(cells) > 1 and sum(_number(cell) is None for cell in cells[1:]) > 0
+                ):  # a header
+                    has_ids = cells[0].lower() in (
+                        "",
+                        "participant_id",
+                        "subject",
+                        "subject_id",
+                        "id",
+                        "subjects",
+                    )
                     continue
                 if len(cells) == 1 and _number(cells[0]) is None:
                     continue
@@ -62,7 +87,9 @@ def read_text_maps(path: Path) -> Maps:
                 names.append(escaped(cells.pop(0)))
             width = width or len(cells)
             if len(cells) != width:
-                raise Unreadable(f"line {number} has {len(cells)} numbers; the lines before have {width}")
+                raise Unreadable(
+                    f"line {number} has {len(cells)} numbers; the lines before have {width}"
+                )
             for cell in cells:
                 value = _number(cell)
                 if value is None:
@@ -94,7 +121,9 @@ def _number(cell: str) -> float | None:
 
 
 def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]:
-    """An array of a MATLAB file by name, or the only one of two dimensions; objects and cells are not read."""
+    """An array of a MATLAB file by name, or the only one of two dimensions; objects and cells are
+    not read.
+    """
     from scipy.io import loadmat, whosmat
 
     with open_file(path) as file:
@@ -105,7 +134,11 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]
             there = whosmat(file)  # type: ignore[arg-type]
         except NotImplementedError:
             raise Unreadable("is a MATLAB file of version 7.3; save it with -v7") from None
-        arrays = {name: shape for name, shape, kind in there if kind in _NUMERIC and len(shape) == 2 and max(shape) > 1}
+        arrays = {
+            name: shape
+            for name, shape, kind in there
+            if kind in _NUMERIC and len(shape) == 2 and max(shape) > 1
+        }
         if measure is None and len(arrays) > 1:
             largest = max(map(volume, arrays.values()))
             arrays = {name: shape for name, shape in arrays.items() if volume(shape) == largest}
@@ -113,19 +146,26 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]
         if name is None or (len(arrays) > 1 and measure not in arrays):
             listed = literal(escaped(", ".join(f"{n} {s} {kind}" for n, s, kind in there[:10])))
             if not arrays:
-                raise Unreadable(f"contains {listed or 'nothing'}; save people × vertices as an array of numbers")
-            ask = f"none is called {literal(escaped(repr(measure)))}; " if measure is not None else ""
+                raise Unreadable(
+                    f"contains {listed or 'nothing'}; save people × vertices as an array of numbers"
+                )
+            ask = (
+                f"none is called {literal(escaped(repr(measure)))}; " if measure is not None else ""
+            )
             raise Unreadable(f"contains {listed}; {ask}name the one to read with {{measure}}")
         check_growth(volume(arrays[name]) * 8, path.stat().st_size)
         file.seek(0)
         values = np.asarray(loadmat(file, variable_names=[name])[name])  # type: ignore[arg-type]
     if values.dtype.kind not in "fiub":
-        raise Unreadable(f"contains an array of {values.dtype} called {literal(escaped(name))}; numbers are read")
+        raise Unreadable(
+            f"contains an array of {values.dtype} called {literal(escaped(name))}; numbers are read"
+        )
     return name, values.astype(np.float64) if values.dtype.kind == "b" else values
 
 
 def read_nifti(path: Path, sizes: set[int]) -> Maps:
-    """Maps in a NIfTI-1 file of (n, 1, 1) voxels, or with n spread over three dimensions, as mri_surf2surf writes it.
+    """Maps in a NIfTI-1 file of (n, 1, 1) voxels, or with n spread over three dimensions, as
+    mri_surf2surf writes it.
 
     Parameters
     ----------
@@ -140,7 +180,9 @@ def read_nifti(path: Path, sizes: set[int]) -> Maps:
         dims = struct.unpack(f"{order}8h", header[40:56])
         code = struct.unpack(f"{order}h", header[70:72])[0]
         offset, slope, shift = struct.unpack(f"{order}3f", header[108:120])
-        columns = struct.unpack(f"{order}i", header[144:148])[0]  # FreeSurfer's place for more than 32,767
+        columns = struct.unpack(f"{order}i", header[144:148])[
+            0
+        ]  # FreeSurfer's place for more than 32,767
         shape = [columns if dims[1] < 0 else dims[1], *dims[2 : max(dims[0], 1) + 1]]
         if not 1 <= dims[0] <= 7 or min(shape) < 1 or code not in _NIFTI:
             raise Unreadable("is damaged, or its voxels are not plain numbers")
@@ -152,7 +194,9 @@ def read_nifti(path: Path, sizes: set[int]) -> Maps:
         if not 352 <= offset < 2**24:
             raise Unreadable("is damaged: its data begin outside it")
         read_exactly(file, int(offset) - 352, stored)
-        data = np.frombuffer(read_exactly(file, n * n_maps * dtype.itemsize, stored), dtype).reshape(n_maps, n)
+        data = np.frombuffer(
+            read_exactly(file, n * n_maps * dtype.itemsize, stored), dtype
+        ).reshape(n_maps, n)
         file.read(1)  # at the end gzip compares its checksum
     scaled = (np.isfinite(slope) and slope not in (0, 1)) or (slope == 1 and shift != 0)
     return Maps({None: data * np.float64(slope) + np.float64(shift) if scaled else data}, "NIfTI")

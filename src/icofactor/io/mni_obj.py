@@ -37,7 +37,11 @@ def read_mni_obj(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     n_faces, colours = (int(x) for x in _taken(numbers, at, 2))
     at += 2 + 4 * {0: 1, 1: n_faces, 2: n}.get(colours, 0)
     ends, corners = _taken(numbers, at, n_faces), numbers[at + n_faces :]
-    if n_faces < 1 or len(corners) != 3 * n_faces or not np.array_equal(ends, 3 * np.arange(1, n_faces + 1)):
+    if (
+        n_faces < 1
+        or len(corners) != 3 * n_faces
+        or not np.array_equal(ends, 3 * np.arange(1, n_faces + 1))
+    ):
         raise Unreadable("contains polygons that are not triangles, or is truncated")
     return numbers[: 3 * n].reshape(n, 3), corners.astype(np.int64).reshape(-1, 3)
 

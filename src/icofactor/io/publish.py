@@ -1,15 +1,18 @@
-"""Files that appear in a folder together or not at all, whatever ends the process, and never replace the user's own.
+"""Files that appear in a folder together or not at all, whatever ends the process, and never
+replace the user's own.
 
-A folder has one list of what icofactor wrote there, with checksums (`LIST`). Only these files are ever replaced, as
-long as they are unchanged. `Publication.filled` gives a private folder inside the folder (the stage) and then moves:
+A folder has one list of what icofactor wrote there, with checksums (`LIST`). Only these files are
+ever replaced, as long as they are unchanged. `Publication.filled` gives a private folder inside the
+folder (the stage) and then moves:
 
 1. the journal is written into the stage: what leaves, what comes, checksums;
-2. what leaves goes from the folder to the stage, what comes goes from the stage to the folder, the list with it;
+2. what leaves goes from the folder to the stage, what comes goes from the stage to the folder, the
+    list with it;
 3. the journal is removed, then the stage.
 
-An error during 2 is undone. A kill before 1 leaves the earlier files, a kill after it a journal, from which the next
-command that looks at the folder finishes 2. The stage is locked by its living process, the folder by whoever moves or
-reads.
+An error during 2 is undone. A kill before 1 leaves the earlier files, a kill after it a journal,
+from which the next command that looks at the folder finishes 2. The stage is locked by its living
+process, the folder by whoever moves or reads.
 """
 
 from __future__ import annotations
@@ -38,16 +41,17 @@ _INNER = (FIGURES, TABLES)
 _FORMAT = "files that icofactor wrote into this folder"
 _JOURNAL = "journal.json"
 _MAX_NAME = 200
-_FOREIGN = (
-    "exists and is not a result that this command may replace: choose another place for the results, or move it away"
+_FOREIGN = "exists and is not a result that this command may replace: choose another place for the results, or move it away"
+_CHANGED = (
+    "was changed after icofactor wrote it: move it away, or choose another place for the results"
 )
-_CHANGED = "was changed after icofactor wrote it: move it away, or choose another place for the results"
 Names = Mapping[str, str]
 """Name of a file relative to its folder → SHA-256 of its content."""
 
 
 class Publication:
-    """A folder, and what a command may do there; checked before any work, and once more when the files appear.
+    """A folder, and what a command may do there; checked before any work, and once more when the
+    files appear.
 
     Parameters
     ----------
@@ -60,7 +64,8 @@ class Publication:
     leaving : callable
         The list of the folder → which of its files leave with those that are replaced.
     inputs : sequence of path
-        What the command reads: never replaced, and no folder for results unless its readers skip them.
+        What the command reads: never replaced, and no folder for results unless its readers skip
+        them.
     renewed : sequence of str
         Files that are replaced without `overwrite`, because they say the same with more in it.
     steady : sequence of str
@@ -142,11 +147,15 @@ class Publication:
         if hash_file(target) != owned[name]:
             raise ExistsError(target, _CHANGED)
         if target.absolute() in self._inputs:
-            raise ExistsError(target, "is an input of this command: choose another place for the results")
+            raise ExistsError(
+                target, "is an input of this command: choose another place for the results"
+            )
 
     @contextmanager
     def filled(self) -> Iterator[Path]:
-        """A private folder to fill; when the block ends, all its files appear in the folder, or none."""
+        """A private folder to fill; when the block ends, all its files appear in the folder, or
+        none.
+        """
         folder = self.path
         missing = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
         stage, held = folder / f".tmp-{secrets.token_hex(4)}", ExitStack()
@@ -170,16 +179,27 @@ class Publication:
 
     def _publish(self, stage: Path) -> None:
         folder, new = self.path, stage / "new"
-        coming = {path.relative_to(new).as_posix(): hash_file(path) for path in new.rglob("*") if path.is_file()}
+        coming = {
+            path.relative_to(new).as_posix(): hash_file(path)
+            for path in new.rglob("*")
+            if path.is_file()
+        }
         owned = self.owned()
         changed = [name for name, known in self._steady.items() if owned.get(name) != known]
         if changed:
-            raise FileError(folder / changed[0], "was replaced by another run in the meantime: run this command again")
+            raise FileError(
+                folder / changed[0],
+                "was replaced by another run in the meantime: run this command again",
+            )
         # again: writing takes a while, and another process may have written meanwhile
         there = self.check(coming)
         written = sorted(coming)
         if self._listed is None:
-            kept = {name: known for name, known in owned.items() if name not in there and (folder / name).exists()}
+            kept = {
+                name: known
+                for name, known in owned.items()
+                if name not in there and (folder / name).exists()
+            }
             record = {"format": _FORMAT, "files": dict(sorted({**kept, **coming}.items()))}
             (new / LIST).write_text(json.dumps(record, indent=1), encoding="utf-8", newline="\n")
             coming[LIST] = hash_file(new / LIST)
@@ -206,7 +226,9 @@ def _make(stage: Path, held: ExitStack) -> None:
     for attempt in range(20):
         try:
             stage.parent.mkdir(parents=True, exist_ok=True)
-            with alone_in(stage.parent):  # else another process could take the new stage for a killed one's
+            with alone_in(
+                stage.parent
+            ):  # else another process could take the new stage for a killed one's
                 stage.mkdir()
                 held.enter_context(alone_in(stage))
                 (stage / "new").mkdir()
@@ -247,7 +269,8 @@ def _move(stage: Path, folder: Path, old: Names, new: Names) -> None:
 
 
 def _move_back(stage: Path, folder: Path, old: Names, new: Names) -> None:
-    # where a file lies shows whether it was moved; a list of moves could miss the one that was interrupted
+    # where a file lies shows whether it was moved; a list of moves could miss the one that was
+    # interrupted
     for name in new:
         if not (stage / "new" / name).exists():
             replace(folder / name, stage / "new" / name)
@@ -280,14 +303,18 @@ def _remove_empty(folder: Path) -> None:
 
 
 def settle(folder: Path) -> None:
-    """Finish what a killed process had begun to move in a folder, and say so; nothing else is touched."""
+    """Finish what a killed process had begun to move in a folder, and say so; nothing else is
+    touched.
+    """
     if _journals(folder):
         with alone_in(folder):
             recover(folder)
 
 
 def recover(folder: Path) -> None:
-    """`settle` for who is `alone_in` the folder: a journal that is there then is of a process that was killed."""
+    """`settle` for who is `alone_in` the folder: a journal that is there then is of a process that
+    was killed.
+    """
     for journal in _journals(folder):
         stage = journal.parent
         with naming(journal, "record", FileError, "Move its folder away"):
@@ -299,9 +326,15 @@ def recover(folder: Path) -> None:
             old = {name: known for name, known in old.items() if name in listed or name in new}
         for name in {**old, **new}:
             here = folder / name
-            expected = {old.get(name), new.get(name) if not (stage / "new" / name).exists() else None}
+            expected = {
+                old.get(name),
+                new.get(name) if not (stage / "new" / name).exists() else None,
+            }
             if here.exists() and hash_file(here) not in expected:
-                raise ExistsError(here, "was changed after another run was killed while it wrote here: move it away")
+                raise ExistsError(
+                    here,
+                    "was changed after another run was killed while it wrote here: move it away",
+                )
         _move(stage, folder, old, new)
         _end(stage, folder)
         shutil.rmtree(stage, ignore_errors=True)
@@ -388,22 +421,36 @@ def _checked_names(found: Any) -> Names:
 
 
 def check_apart(out: Path, inputs: Iterable[str | Path]) -> None:
-    """Refuse a place for results that is an input folder, or inside one where its readers would look."""
+    """Refuse a place for results that is an input folder, or inside one where its readers would
+    look.
+    """
     out = Path(os.path.realpath(out))
     for given in inputs:
-        place = Path(os.path.realpath(Path(given).expanduser()))  # links to themselves stay what they are
-        if not os.path.isdir(place) or (place != out and place not in out.parents):  # readers say what may not be read
+        place = Path(
+            os.path.realpath(Path(given).expanduser())
+        )  # links to themselves stay what they are
+        if not os.path.isdir(place) or (
+            place != out and place not in out.parents
+        ):  # readers say what may not be read
             continue
         inner = out.relative_to(place).parts
         if inner and not (place / "zarr.json").exists():
             top = place / inner[0]
-            subject = top.name.startswith("sub-") or any((top / of).exists() for of in ("surf", "MNINonLinear"))
+            subject = top.name.startswith("sub-") or any(
+                (top / of).exists() for of in ("surf", "MNINonLinear")
+            )
             ours = any((out / name).exists() for name in (LIST, "zarr.json"))
             if not subject and (not out.exists() or ours or not any(out.iterdir())):
                 continue
-        own = place.parent / "fitted" if (place / "zarr.json").exists() else place / "derivatives" / "icofactor"
+        own = (
+            place.parent / "fitted"
+            if (place / "zarr.json").exists()
+            else place / "derivatives" / "icofactor"
+        )
         where = "inside an input" if inner else "an input"
-        raise ArgumentError("out", Phrase(f"{out}, which is {where}"), f"a folder of its own, e.g. {literal(own)}")
+        raise ArgumentError(
+            "out", Phrase(f"{out}, which is {where}"), f"a folder of its own, e.g. {literal(own)}"
+        )
 
 
 def _check_writable(folder: Path) -> None:

@@ -1,8 +1,10 @@
-"""Records: a frozen dataclass as named arrays and one JSON text. Models, diagnostics, weights and pieces are records.
+"""Records: a frozen dataclass as named arrays and one JSON text. Models, diagnostics, weights and
+pieces are records.
 
-The dataclass declares in its annotations what its fields may hold, of arrays by `Numbers`. One function, `rebuild`,
-checks all of it on reading. The class is the caller's, a file only fills it in: reading runs no code. A field with a
-default may be absent from a file, so fields can be added without a new version.
+The dataclass declares in its annotations what its fields may hold, of arrays by `Numbers`. One
+function, `rebuild`, checks all of it on reading. The class is the caller's, a file only fills it
+in: reading runs no code. A field with a default may be absent from a file, so fields can be added
+without a new version.
 
     @dataclass(frozen=True, eq=False)
     class Weights:
@@ -30,7 +32,15 @@ import numpy as np
 from scipy import sparse
 
 from icofactor.errors import FileError, literal
-from icofactor.io.archive import Arrays, digest, read_npz, read_zarr, read_zarr_attributes, write_npz, write_zarr
+from icofactor.io.archive import (
+    Arrays,
+    digest,
+    read_npz,
+    read_zarr,
+    read_zarr_attributes,
+    write_npz,
+    write_zarr,
+)
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json
@@ -46,7 +56,9 @@ Class = TypeVar("Class", bound=type)
 
 
 def plain_signature(cls: Class) -> Class:
-    """For `help`: the signature of a record without types, which declare more than a reader wants to know."""
+    """For `help`: the signature of a record without types, which declare more than a reader wants
+    to know.
+    """
     parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]  # type: ignore[misc]
     cls.__signature__ = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])  # type: ignore[attr-defined]
     return cls
@@ -54,12 +66,14 @@ def plain_signature(cls: Class) -> Class:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Declares, in an annotation, what an array, a sparse matrix or (kind "text") a tuple of text must be.
+    """Declares, in an annotation, what an array, a sparse matrix or (kind "text") a tuple of text
+    must be.
 
     Parameters
     ----------
     shape : str
-        One character per axis: a digit is its length; a letter stands for the same length wherever the record, or
+        One character per axis: a digit is its length; a letter stands for the same length wherever
+        the record, or
         one inside it, uses it. A letter that only a record inside uses is that record's own.
     kind : {"f", "i", "b", "text"}, default "f"
         Real numbers, whole numbers, booleans, or text. "fi" allows either.
@@ -115,11 +129,15 @@ def _little(values: Any) -> np.ndarray:
 
 
 def rebuild(cls: type[Record], content: Any, arrays: Mapping[str, np.ndarray]) -> Record:
-    """The record that `flatten` took apart, checked by what its class declares; `Unreadable` where it is not one."""
+    """The record that `flatten` took apart, checked by what its class declares; `Unreadable` where
+    it is not one.
+    """
     left = dict(arrays)
     found = _rebuilt(cls, content, left, "", {})
     if left:
-        raise Unreadable(f"is damaged: it contains {min(left)[:80]!r}, which this version does not know")
+        raise Unreadable(
+            f"is damaged: it contains {min(left)[:80]!r}, which this version does not know"
+        )
     return found
 
 
@@ -129,8 +147,14 @@ def _rebuilt(cls: Any, content: Any, arrays: Arrays, name: str, outer: Mapping[s
     inside, sizes, values = f"{name}/" if name else "", dict(outer), {}
     mine = {one.name: one for one in fields(cls)}
     if unknown := set(content) - set(mine):
-        raise Unreadable(f"is damaged: it contains {inside + min(unknown)[:80]!r}, which this version does not know")
-    declared = {one: (mine[one], hint, spec) for one, (hint, spec) in _declared(cls).items() if spec is not None}
+        raise Unreadable(
+            f"is damaged: it contains {inside + min(unknown)[:80]!r}, which this version does not know"
+        )
+    declared = {
+        one: (mine[one], hint, spec)
+        for one, (hint, spec) in _declared(cls).items()
+        if spec is not None
+    }
     for one, (where, hint, spec) in declared.items():
         values[one] = _taken(where, hint, spec, content, arrays, inside)
         if values[one] is not None:
@@ -146,7 +170,9 @@ def _rebuilt(cls: Any, content: Any, arrays: Arrays, name: str, outer: Mapping[s
     return cls(**values)
 
 
-def _taken(one: Field[Any], hint: Any, spec: Numbers, content: Any, arrays: Arrays, inside: str) -> Any:
+def _taken(
+    one: Field[Any], hint: Any, spec: Numbers, content: Any, arrays: Arrays, inside: str
+) -> Any:
     """The array of a field, from wherever it lies; None where the field allows it."""
     name = inside + one.name
     if spec.kind == "text" and content.get(one.name) is not None:
@@ -158,7 +184,9 @@ def _taken(one: Field[Any], hint: Any, spec: Numbers, content: Any, arrays: Arra
         lacking = [part for part in _SPARSE if f"{name}/{part}" not in arrays]
         if lacking or len(shape) != 2 or min(shape) < 0:
             raise Unreadable(f"is damaged: {name} is not a sparse matrix")
-        found = sparse.csr_array(tuple(arrays.pop(f"{name}/{part}") for part in _SPARSE), shape=shape)
+        found = sparse.csr_array(
+            tuple(arrays.pop(f"{name}/{part}") for part in _SPARSE), shape=shape
+        )
         found.check_format(full_check=True)
         return found
     return None if NoneType in get_args(hint) and one.name in content else _default(one, inside)
@@ -175,7 +203,9 @@ def _default(one: Field[Any], inside: str) -> Any:
 def _check_shape(name: str, value: Any, spec: Numbers, sizes: dict[str, int]) -> None:
     shape = (len(value),) if spec.kind == "text" else value.shape
     expected = tuple(int(c) if c.isdigit() else sizes.get(c) for c in spec.shape)
-    if len(shape) != len(expected) or any(n is not None and n != m for n, m in zip(expected, shape, strict=True)):
+    if len(shape) != len(expected) or any(
+        n is not None and n != m for n, m in zip(expected, shape, strict=True)
+    ):
         wanted = ", ".join("any" if n is None else str(n) for n in expected)
         raise Unreadable(f"is damaged: {name} has shape {shape}, not ({wanted})")
     for character, n in zip(spec.shape, shape, strict=True):
@@ -187,7 +217,9 @@ def _check_values(name: str, found: Any, spec: Numbers, sizes: Mapping[str, int]
     values = found.data if isinstance(found, sparse.csr_array) else found
     kind = "i" if values.dtype.kind == "u" else values.dtype.kind
     if kind not in spec.kind:
-        raise Unreadable(f"is damaged: {name} contains {values.dtype}, not {' or '.join(_KINDS[k] for k in spec.kind)}")
+        raise Unreadable(
+            f"is damaged: {name} contains {values.dtype}, not {' or '.join(_KINDS[k] for k in spec.kind)}"
+        )
     if spec.finite and kind == "f" and not np.isfinite(values).all():
         raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if spec.order and not np.array_equal(np.sort(values), np.arange(values.size)):
@@ -214,17 +246,31 @@ def _plain(hint: Any, value: Any, arrays: Arrays, name: str, sizes: Mapping[str,
         return value
     if is_dataclass(hint):
         return _rebuilt(hint, value, arrays, name, sizes)
-    if origin is tuple and isinstance(value, list) and inner[-1] is not Ellipsis and len(value) == len(inner):
+    if (
+        origin is tuple
+        and isinstance(value, list)
+        and inner[-1] is not Ellipsis
+        and len(value) == len(inner)
+    ):
         each = enumerate(zip(inner, value, strict=True))
         return tuple(_plain(one, item, arrays, f"{name}/{i}", sizes) for i, (one, item) in each)
     if origin is tuple and isinstance(value, list) and inner[-1] is Ellipsis:
-        return tuple(_plain(inner[0], item, arrays, f"{name}/{i}", sizes) for i, item in enumerate(value))
+        return tuple(
+            _plain(inner[0], item, arrays, f"{name}/{i}", sizes) for i, item in enumerate(value)
+        )
     if origin is Mapping and isinstance(value, dict):
-        return {key: _plain(inner[1], item, arrays, f"{name}/{key}", sizes) for key, item in value.items()}
-    fits: Any = isinstance(value, _PLAIN.get(hint, ())) and (hint is bool or not isinstance(value, bool))
+        return {
+            key: _plain(inner[1], item, arrays, f"{name}/{key}", sizes)
+            for key, item in value.items()
+        }
+    fits: Any = isinstance(value, _PLAIN.get(hint, ())) and (
+        hint is bool or not isinstance(value, bool)
+    )
     if fits and (hint is not float or math.isfinite(value)):
         return value
-    what = ", ".join(map(repr, inner)) if origin is Literal else getattr(hint, "__name__", str(hint))
+    what = (
+        ", ".join(map(repr, inner)) if origin is Literal else getattr(hint, "__name__", str(hint))
+    )
     raise Unreadable(f"is damaged: {name[:80]} is {str(value)[:40]!r}, not {what}")
 
 
@@ -233,7 +279,9 @@ def _declared(cls: Any) -> dict[str, tuple[Any, Any]]:
     """Field → its annotation, and its `Numbers` where it has any."""
     plain, full = get_type_hints(cls), get_type_hints(cls, include_extras=True)
     extras = {name: getattr(full[name], "__metadata__", ()) for name in full}
-    found = {name: next((one for one in extras[name] if isinstance(one, Numbers)), None) for name in full}
+    found = {
+        name: next((one for one in extras[name] if isinstance(one, Numbers)), None) for name in full
+    }
     return {one.name: (plain[one.name], found[one.name]) for one in fields(cls)}
 
 
@@ -313,17 +361,25 @@ class Form:
 
     def naming(self, file: Path) -> AbstractContextManager[None]:
         """Whatever goes wrong inside becomes one error about the file."""
-        return naming(file, f"file of {self.what}", self.error, f"Copy the file again, or {self.renew}")
+        return naming(
+            file, f"file of {self.what}", self.error, f"Copy the file again, or {self.renew}"
+        )
 
 
-def write_sealed(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any], compress: bool = False) -> None:
+def write_sealed(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any], compress: bool = False
+) -> None:
     """An npz of arrays and a header, with the checksum of both."""
     plain = {name: _little(array) for name, array in arrays.items()}
     write_npz(path, {_HEADER: _text(sealed(header, plain)), **plain}, compress)
 
 
-def read_sealed(path: Path, check: Callable[[Any], None] | None = None) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays that `write_sealed` wrote; `check` may refuse the header before the checksum is compared."""
+def read_sealed(
+    path: Path, check: Callable[[Any], None] | None = None
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays that `write_sealed` wrote; `check` may refuse the header before the
+    checksum is compared.
+    """
     arrays = read_npz(path)
     header = parse_json(arrays.pop(_HEADER).tobytes()) if _HEADER in arrays else None
     if check is not None:

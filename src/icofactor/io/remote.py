@@ -1,7 +1,8 @@
 """Files behind a URL, read through fsspec: bounded, retried, and ahead of their use.
 
-fsspec is imported when the first file is read. Credentials come from the environment's own chain (variables, profiles,
-instance roles). What libraries say of a failed request may hold signatures: it is never shown.
+fsspec is imported when the first file is read. Credentials come from the environment's own chain
+(variables, profiles, instance roles). What libraries say of a failed request may hold signatures:
+it is never shown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ AHEAD_BYTES = 2**26
 """Bytes that may wait for their use."""
 _AT_ONCE, _PIECE, _RECENT, _STALE = 8, 2**20, 64, 256
 _FIRST_PAUSE, _PATIENCE, _SLOWEST = 0.5, 30.0, 2**18
-"""Seconds before the second attempt, which double; seconds for one attempt, and one more for so many bytes."""
+"""Seconds before the second attempt, which double; seconds for one attempt, and one more for so
+many bytes.
+"""
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "https": "aiohttp", "http": "aiohttp"}
 _LATER = (408, 425, 429)
 _NO_CREDENTIALS = ("NoCredentials", "PartialCredentials", "CredentialRetrieval", "TokenRetrieval", "ProfileNotFound",
@@ -47,8 +50,14 @@ def _filesystem(scheme: str, process: int) -> Any:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=_PATIENCE)
         options["client_kwargs"] = {"timeout": timeout, "auto_decompress": False, "trust_env": True}
     elif scheme == "s3":
-        options["config_kwargs"] = {"retries": {"max_attempts": 0}, "connect_timeout": 20, "read_timeout": _PATIENCE}
-    if scheme == "gs":  # plain HTTP: what fsspec would choose asks by gRPC first of which kind a bucket is
+        options["config_kwargs"] = {
+            "retries": {"max_attempts": 0},
+            "connect_timeout": 20,
+            "read_timeout": _PATIENCE,
+        }
+    if (
+        scheme == "gs"
+    ):  # plain HTTP: what fsspec would choose asks by gRPC first of which kind a bucket is
         from gcsfs.core import GCSFileSystem as kind
     else:
         kind = fsspec.get_filesystem_class(scheme)
@@ -66,7 +75,9 @@ class _Coming(NamedTuple):
 
 
 class Reader:
-    """Reads files of one store, several at a time on fsspec's own thread, and keeps what was read ahead."""
+    """Reads files of one store, several at a time on fsspec's own thread, and keeps what was read
+    ahead.
+    """
 
     def __init__(self, scheme: str) -> None:
         self._scheme, self._lock = scheme, threading.Lock()
@@ -107,15 +118,23 @@ class Reader:
                     self._coming.popitem()[1].content.cancel()
             raise
 
-    def ahead(self, urls: Sequence[str], most: int, size: int | None = None, new: bool = False) -> None:
-        """Begin to read files, as far as there is room; `new`: not those that others have just read."""
+    def ahead(
+        self, urls: Sequence[str], most: int, size: int | None = None, new: bool = False
+    ) -> None:
+        """Begin to read files, as far as there is room; `new`: not those that others have just
+        read.
+        """
         with self._lock:
             held = sum(one.held for one in self._coming.values())
             for url in urls:
                 if url in self._coming or (new and url in self._recent):
                     continue
                 oldest = next(iter(self._coming), "")
-                if held + most > AHEAD_BYTES and oldest and self._taken > self._coming[oldest].since + _STALE:
+                if (
+                    held + most > AHEAD_BYTES
+                    and oldest
+                    and self._taken > self._coming[oldest].since + _STALE
+                ):
                     left = self._coming.pop(oldest)  # nobody came for it
                     left.content.cancel()
                     held -= left.held
@@ -150,7 +169,9 @@ class Reader:
                 await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.75, 1.25))
             try:
                 async with self._slots:
-                    found = await asyncio.wait_for(self._once(url, most), _PATIENCE + most / _SLOWEST)
+                    found = await asyncio.wait_for(
+                        self._once(url, most), _PATIENCE + most / _SLOWEST
+                    )
                 if size is None or len(found) == size:
                     return found
                 why = f"{len(found)} of {size} bytes came"
@@ -171,7 +192,9 @@ class Reader:
             file: Any = await self._fs.open_async(url, "rb", size=most)
             data = bytearray()
             try:
-                while len(data) <= most and (piece := await file.read(min(_PIECE, most + 1 - len(data)))):
+                while len(data) <= most and (
+                    piece := await file.read(min(_PIECE, most + 1 - len(data)))
+                ):
                     data += piece
             finally:
                 for one in (file.r, file):
@@ -180,21 +203,36 @@ class Reader:
                         await done if inspect.isawaitable(done) else None
                 file.closed = True  # or it would try once more when it is collected
         if len(data) > most:
-            raise Unreadable(f"is larger than the {most} bytes that are read: the store or its server is damaged")
+            raise Unreadable(
+                f"is larger than the {most} bytes that are read: the store or its server is damaged"
+            )
         return data
 
 
 def _temporary(url: str, problem: Exception) -> str:
-    """A problem that may pass, as text; others are raised. What libraries say may hold signatures: it is not shown."""
-    kind, status = type(problem).__name__, getattr(problem, "status", None) or vars(problem).get("code")
+    """A problem that may pass, as text; others are raised. What libraries say may hold signatures:
+    it is not shown.
+    """
+    kind, status = (
+        type(problem).__name__,
+        getattr(problem, "status", None) or vars(problem).get("code"),
+    )
     if kind == "TooManyRedirects":
         raise RemoteError(url, "is redirected without end: check the address") from None
     if kind in ("NonHttpUrlRedirectClientError", "InvalidUrlRedirectClientError"):
-        raise RemoteError(url, "is redirected to something other than a web address: check the address") from None
+        raise RemoteError(
+            url, "is redirected to something other than a web address: check the address"
+        ) from None
     if any(kind.startswith(start) for start in _NO_CREDENTIALS):
         what = "set AWS_PROFILE or AWS_ACCESS_KEY_ID, log in, or set FSSPEC_S3_ANON=true if it is public"
-        raise RemoteError(url, f"no valid credentials were found in the environment ({kind}): {what}") from None
-    if isinstance(problem, PermissionError) or status in (401, 403) or str(problem).startswith("Forbidden"):
+        raise RemoteError(
+            url, f"no valid credentials were found in the environment ({kind}): {what}"
+        ) from None
+    if (
+        isinstance(problem, PermissionError)
+        or status in (401, 403)
+        or str(problem).startswith("Forbidden")
+    ):
         what = "check the address, and which credentials the environment has"
         raise RemoteError(url, f"access is denied, or there is no such file: {what}") from None
     if isinstance(status, int) and 300 <= status < 500 and status not in _LATER:
@@ -202,5 +240,7 @@ def _temporary(url: str, problem: Exception) -> str:
             raise FileNotFoundError(url)
         raise RemoteError(url, f"the server refuses it (HTTP status {status})") from None
     if isinstance(problem, TypeError | AttributeError | ImportError):
-        raise RemoteError(url, f"cannot be read by the installed packages ({kind}): {_EXTRA} -U") from problem
+        raise RemoteError(
+            url, f"cannot be read by the installed packages ({kind}): {_EXTRA} -U"
+        ) from problem
     return f"HTTP status {status}" if isinstance(status, int) and status >= 400 else kind

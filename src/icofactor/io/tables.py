@@ -1,7 +1,8 @@
-"""Tables: one reader and one writer of TSV and CSV files, one rule for their cells, and columns as JSON holds them.
+"""Tables: one reader and one writer of TSV and CSV files, one rule for their cells, and columns as
+JSON holds them.
 
-A cell is a number where its whole column is, else text; codes such as 007 stay text. What is not known is written
-"n/a", as BIDS has it, and read from any of `MISSING`.
+A cell is a number where its whole column is, else text; codes such as 007 stay text. What is not
+known is written "n/a", as BIDS has it, and read from any of `MISSING`.
 """
 
 from __future__ import annotations
@@ -61,13 +62,19 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
         raise Unreadable("is an Excel workbook; save it as CSV or TSV")
     if not data.removeprefix(b"\xef\xbb\xbf").strip():
         raise Unreadable("is empty")
-    return _columns(data), {"path": str(path), "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return _columns(data), {
+        "path": str(path),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": len(data),
+    }
 
 
 def _columns(data: bytes) -> dict[str, list[str]]:
     first = re.split(b"[\r\n]", data, maxsplit=1)[0]
     if b";" in first and b"\t" not in first and b"," not in first:
-        raise Unreadable("its columns are separated by semicolons; save it with tabs (TSV) or commas (CSV)")
+        raise Unreadable(
+            "its columns are separated by semicolons; save it with tabs (TSV) or commas (CSV)"
+        )
     delimiter = "\t" if b"\t" in first or b"," not in first else ","
     _check_size(data, delimiter.encode())
     header: list[str] = []
@@ -75,7 +82,9 @@ def _columns(data: bytes) -> dict[str, list[str]]:
     n_rows = 0
     try:
         for row in csv.reader(
-            io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), delimiter=delimiter, strict=True
+            io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""),
+            delimiter=delimiter,
+            strict=True,
         ):
             text = "".join(row)
             if not text or text.isspace():
@@ -83,19 +92,29 @@ def _columns(data: bytes) -> dict[str, list[str]]:
             n_rows += 1
             if not header:
                 if len(row) > MAX_COLUMNS:
-                    raise Unreadable(f"has a row of {len(row)} cells; tables of at most {MAX_COLUMNS} columns are read")
+                    raise Unreadable(
+                        f"has a row of {len(row)} cells; tables of at most {MAX_COLUMNS} columns are read"
+                    )
                 header, columns = row, [[] for _ in row]
             elif len(row) != len(header):
-                raise Unreadable(f"row {n_rows} has {len(row)} cells; the first row has {len(header)}")
+                raise Unreadable(
+                    f"row {n_rows} has {len(row)} cells; the first row has {len(header)}"
+                )
             else:
                 for column, cell in zip(columns, row, strict=True):
                     column.append(cell)
     except csv.Error as problem:
-        raise Unreadable(f"is not a table ({literal(brief(problem))}); is a quotation mark not closed?") from None
+        raise Unreadable(
+            f"is not a table ({literal(brief(problem))}); is a quotation mark not closed?"
+        ) from None
     except UnicodeDecodeError:
-        raise Unreadable(f"is not text in UTF-8 (byte {_broken(data)}); save the table as UTF-8") from None
+        raise Unreadable(
+            f"is not text in UTF-8 (byte {_broken(data)}); save the table as UTF-8"
+        ) from None
     if b"\0" in data:
-        raise Unreadable("is not a text table: it contains NUL characters, like UTF-16 and binary files")
+        raise Unreadable(
+            "is not a text table: it contains NUL characters, like UTF-16 and binary files"
+        )
     odd = not data.isascii() or _ODD.search(data) is not None
     header = [_cleaned([name], "the name of a column", odd)[0] for name in header]
     twice = [name for name, n in Counter(header).items() if n > 1]
@@ -103,7 +122,10 @@ def _columns(data: bytes) -> dict[str, list[str]]:
         raise Unreadable(
             f"two columns have the same name ({literal(escaped(repr(twice[0][:60])))}); rename one of them"
         )
-    return {name: _cleaned(column, f"column {name!r}", odd) for name, column in zip(header, columns, strict=True)}
+    return {
+        name: _cleaned(column, f"column {name!r}", odd)
+        for name, column in zip(header, columns, strict=True)
+    }
 
 
 def _check_size(data: bytes, delimiter: bytes) -> None:
@@ -114,7 +136,9 @@ def _check_size(data: bytes, delimiter: bytes) -> None:
     for place in range(0, len(data) - _MAX_LINE, _MAX_LINE):
         piece = data[place : place + _MAX_LINE]
         if b"\n" not in piece and b"\r" not in piece:
-            raise Unreadable(f"has a row of more than {_MAX_LINE} bytes, too long for a table; check its origin")
+            raise Unreadable(
+                f"has a row of more than {_MAX_LINE} bytes, too long for a table; check its origin"
+            )
 
 
 def _broken(data: bytes) -> int:
@@ -126,11 +150,15 @@ def _broken(data: bytes) -> int:
 
 
 def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
-    """Cells without the spaces around them; breaks within quotes become spaces, controls are refused."""
+    """Cells without the spaces around them; breaks within quotes become spaces, controls are
+    refused.
+    """
     found = [cell.strip() for cell in cells]
     longest = max(map(len, found), default=0)
     if longest > MAX_CELL:
-        raise Unreadable(f"{literal(escaped(where))} has a cell of {longest} characters; at most {MAX_CELL} are read")
+        raise Unreadable(
+            f"{literal(escaped(where))} has a cell of {longest} characters; at most {MAX_CELL} are read"
+        )
     if odd:
         found = [cell if cell.isprintable() else _BREAKS.sub(" ", cell) for cell in found]
         for cell in found:
@@ -144,7 +172,11 @@ def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
 
 
 def write_tsv(
-    path: str | Path, columns: Mapping[str, ArrayLike], *, overwrite: bool = False, digits: int | None = _DIGITS
+    path: str | Path,
+    columns: Mapping[str, ArrayLike],
+    *,
+    overwrite: bool = False,
+    digits: int | None = _DIGITS,
 ) -> Path:
     """Write a table with one header line; None and NaN become "n/a", as in BIDS.
 
@@ -155,7 +187,8 @@ def write_tsv(
     columns : mapping
         Column name → one value per row.
     digits : int or None
-        Significant digits of computed float64 numbers; None writes as many as are needed to read the same numbers back.
+        Significant digits of computed float64 numbers; None writes as many as are needed to read
+        the same numbers back.
 
     Examples
     --------
@@ -172,14 +205,18 @@ def write_tsv(
     values = {str(name): np.asarray(column) for name, column in columns.items()}
     for name, column in values.items():
         if column.ndim != 1:
-            raise ArgumentError("columns", Phrase(f"shape {column.shape} in {name!r}"), "of one dimension each")
+            raise ArgumentError(
+                "columns", Phrase(f"shape {column.shape} in {name!r}"), "of one dimension each"
+            )
         if column.dtype.kind not in "biuf":
             _check_cells(column.tolist())
     _check_cells(values)
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         raise ArgumentError("columns", lengths, "equally long")
-    frame = pd.DataFrame({name: _cells(column, digits) for name, column in values.items()}, dtype=object)
+    frame = pd.DataFrame(
+        {name: _cells(column, digits) for name, column in values.items()}, dtype=object
+    )
     with atomic_path(path, overwrite) as temporary:
         frame.to_csv(temporary, sep="\t", index=False, lineterminator="\n", encoding="utf-8")
     return Path(path)
@@ -187,7 +224,11 @@ def write_tsv(
 
 GIVEN = "As in the participants table"
 """What is said of columns that are the user's own."""
-_PEOPLE = {"participant_id": "Person", "session_id": "Session of the person", "measure": "Measure of the person"}
+_PEOPLE = {
+    "participant_id": "Person",
+    "session_id": "Session of the person",
+    "measure": "Measure of the person",
+}
 
 
 def write_table(
@@ -199,11 +240,13 @@ def write_table(
     overwrite: bool = False,
     digits: int | None = _DIGITS,
 ) -> Path:
-    """A TSV file as `write_tsv` writes it, and beside it the JSON file of BIDS that says what each column holds.
+    """A TSV file as `write_tsv` writes it, and beside it the JSON file of BIDS that says what each
+    column holds.
 
     Parameters
     ----------
-    about : column → its description, or its entries (LongName, Description, Units); none is left out.
+    about : column → its description, or its entries (LongName, Description, Units); none is left
+        out.
     more : further entries of the JSON file.
     """
     entries, more = described(columns, about), more or {}
@@ -214,13 +257,20 @@ def write_table(
     return Path(path)
 
 
-def described(columns: Iterable[str], about: Mapping[str, str | Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+def described(
+    columns: Iterable[str], about: Mapping[str, str | Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
     """Column → its entries in the JSON file beside a table."""
     told = {**_PEOPLE, **about}
     lacking = [name for name in columns if name not in told]
     if lacking:
-        raise ArgumentError("about", Phrase(f"nothing about {', '.join(lacking)}"), "a description of every column")
-    return {name: {"Description": text} if isinstance(text := told[name], str) else text for name in columns}
+        raise ArgumentError(
+            "about", Phrase(f"nothing about {', '.join(lacking)}"), "a description of every column"
+        )
+    return {
+        name: {"Description": text} if isinstance(text := told[name], str) else text
+        for name in columns
+    }
 
 
 def sidecar(path: str | Path) -> Path:
@@ -236,11 +286,19 @@ def _check_cells(cells: Iterable[Any]) -> None:
 
 
 def _cells(column: NDArray[Any], digits: int | None) -> list[str]:
-    """A column as text; whole numbers that are floats only because some are unknown are written as whole ones."""
-    show: Callable[[Any], str] = str  # of a NumPy number, just the digits that are needed to read it back
+    """A column as text; whole numbers that are floats only because some are unknown are written as
+    whole ones.
+    """
+    show: Callable[[Any], str] = (
+        str  # of a NumPy number, just the digits that are needed to read it back
+    )
     if column.dtype == np.float64:
         known = column[np.isfinite(column)]
-        if len(known) < len(column) and len(known) and np.all((known == np.round(known)) & (np.abs(known) < 1e15)):
+        if (
+            len(known) < len(column)
+            and len(known)
+            and np.all((known == np.round(known)) & (np.abs(known) < 1e15))
+        ):
             show = lambda value: str(int(value)) if math.isfinite(value) else str(value)
         elif digits is not None:
             if len(known) == len(column):  # a million loadings of a biobank
@@ -280,7 +338,9 @@ def cell_text(value: Any) -> str:
 def typed(cells: Sequence[str]) -> NDArray[Any]:
     """A column: numbers where all known cells are numbers, else text; codes such as 007 stay text."""
     known = [cell for cell in cells if not is_missing(cell)]
-    as_text = lambda: np.array(cells, dtype=object if len(cells) * max(map(len, cells)) > _MAX_PADDED else str)
+    as_text = lambda: np.array(
+        cells, dtype=object if len(cells) * max(map(len, cells)) > _MAX_PADDED else str
+    )
     if not known or any(_CODE.fullmatch(cell) for cell in known):
         return as_text()
     try:
@@ -301,21 +361,31 @@ def encode_column(name: str, values: ArrayLike | Sequence[Any]) -> Column:
     array = listed if isinstance(listed, np.ndarray) else np.array(list(listed), dtype=np.object_)
     if array.ndim != 1:
         raise ArgumentError(
-            "participants", Phrase(f"shape {array.shape} in {name!r}"), "columns of one dimension, a value per subject"
+            "participants",
+            Phrase(f"shape {array.shape} in {name!r}"),
+            "columns of one dimension, a value per subject",
         )
     if array.dtype == object and all(isinstance(value, int | float | np.number) for value in array):
         array = np.array(array.tolist())
     if array.dtype.kind in "biuf":
-        return {"dtype": array.dtype.name, "values": [_number(name, value) for value in array.tolist()]}
+        return {
+            "dtype": array.dtype.name,
+            "values": [_number(name, value) for value in array.tolist()],
+        }
     found = [None if _unknown(value) else value for value in array.tolist()]
     if all(value is None or isinstance(value, int | float) for value in found):
-        return {"dtype": "float64", "values": [None if value is None else _number(name, value) for value in found]}
+        return {
+            "dtype": "float64",
+            "values": [None if value is None else _number(name, value) for value in found],
+        }
     return {"dtype": "text", "values": [None if value is None else str(value) for value in found]}
 
 
 def _number(name: str, value: float) -> float | None:
     if isinstance(value, float) and math.isinf(value):
-        raise ArgumentError("participants", Phrase(f"{value} in {name!r}"), "finite or missing in every column")
+        raise ArgumentError(
+            "participants", Phrase(f"{value} in {name!r}"), "finite or missing in every column"
+        )
     return None if _unknown(value) else value
 
 
@@ -344,7 +414,9 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
     values = [*old["values"], *new["values"]]
     if True in kinds:
         return {"dtype": "text", "values": values}
-    dtype = np.result_type(*(np.dtype(piece["dtype"]) for piece in (old, new) if piece["dtype"] != "text"))
+    dtype = np.result_type(
+        *(np.dtype(piece["dtype"]) for piece in (old, new) if piece["dtype"] != "text")
+    )
     if dtype.kind != "f" and None in values:
         dtype = np.dtype(np.float64)
     return {"dtype": dtype.name, "values": values}
@@ -354,7 +426,8 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
 
 
 def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
-    """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks, become null.
+    """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks,
+    become null.
 
     Examples
     --------
@@ -367,7 +440,9 @@ def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
     }
     """
     text = json.dumps(plain(obj), indent=2, ensure_ascii=False, allow_nan=False)
-    text = "\n".join(UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], line) for line in text.split("\n"))
+    text = "\n".join(
+        UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], line) for line in text.split("\n")
+    )
     with atomic_path(path, overwrite) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
     return Path(path)
@@ -392,7 +467,11 @@ def plain(obj: Any) -> Any:
 
 def whole_text(text: str) -> str:
     r"""Text that UTF-8 can write: bytes of a file's name that are not UTF-8 become \\xe9."""
-    return text if text.isascii() or not _HALVES.search(text) else _HALVES.sub(lambda found: escaped(found[0]), text)
+    return (
+        text
+        if text.isascii() or not _HALVES.search(text)
+        else _HALVES.sub(lambda found: escaped(found[0]), text)
+    )
 
 
 def numbered(word: str, n: int) -> list[str]:

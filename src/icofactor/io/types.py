@@ -25,7 +25,8 @@ class Maps:
     step : seconds between the maps of a time series, or None.
     notes : what the reader left out.
     regions : names of the columns, where they are regions of an atlas.
-    atlas : hemisphere → region of each vertex and the names of regions, where the file says where they lie.
+    atlas : hemisphere → region of each vertex and the names of regions, where the file says where
+        they lie.
     """
 
     parts: Mapping[str | None, NDArray[Any]]

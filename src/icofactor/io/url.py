@@ -1,4 +1,5 @@
-"""Addresses of cohort stores (s3://, gs://, https://); `io.remote` reads what they name, once something is read.
+"""Addresses of cohort stores (s3://, gs://, https://); `io.remote` reads what they name, once
+something is read.
 
 Nothing is written to a URL. One that holds credentials is refused, and messages never show them.
 """
@@ -29,7 +30,9 @@ def is_url(path: object) -> bool:
 
 
 def local(path: str | os.PathLike[str], argument: str = "out") -> Path:
-    """A path on this machine; URLs are refused: stores are read from there, nothing else, and nothing is written."""
+    """A path on this machine; URLs are refused: stores are read from there, nothing else, and
+    nothing is written.
+    """
     if is_url(path):
         expected = (
             "a file or folder on this machine: only cohort stores are read from a URL, and nothing is written there. "
@@ -40,7 +43,9 @@ def local(path: str | os.PathLike[str], argument: str = "out") -> Path:
 
 
 def bare(url: str) -> str:
-    """A URL without what may be secret: user, password, query and fragment. Other paths as they are."""
+    """A URL without what may be secret: user, password, query and fragment. Other paths as they
+    are.
+    """
     found = _URL.match(url)
     if found is None:
         return url
@@ -49,7 +54,9 @@ def bare(url: str) -> str:
 
 
 class RemotePath:
-    """A file or folder behind a URL; `/` gives what lies in it. All of one store share what was read ahead."""
+    """A file or folder behind a URL; `/` gives what lies in it. All of one store share what was
+    read ahead.
+    """
 
     def __init__(self, url: str, reader: Reader | None = None) -> None:
         from icofactor.io.remote import Reader
@@ -82,7 +89,9 @@ class RemotePath:
         return self.url.rpartition("/")[2]
 
     def exists(self, most: int) -> bool:
-        """Whether there is such a file of at most so many bytes; reading it next does not ask again."""
+        """Whether there is such a file of at most so many bytes; reading it next does not ask
+        again.
+        """
         return self._reader.is_there(self.url, most)
 
     def read(self, most: int) -> bytes:
@@ -94,7 +103,9 @@ class RemotePath:
         self._reader.ahead([f"{self.url}/{name}" for name in names], most)
 
     def read_all(self, names: Sequence[str], after: Sequence[str], size: int) -> Iterator[bytes]:
-        """Files in this folder of `size` bytes each, several at once; `after`: those that may be wanted next."""
+        """Files in this folder of `size` bytes each, several at once; `after`: those that may be
+        wanted next.
+        """
         urls, later = ([f"{self.url}/{name}" for name in some] for some in (names, after))
         return self._reader.take_all(urls, later, size)
 
@@ -103,7 +114,9 @@ def _checked(url: str) -> str:
     """A URL that can be read and holds no secret, without its last slash."""
     shown, parts = Phrase(bare(url)), urlsplit(url.replace("\\", "/"))
     if parts.scheme not in SCHEMES:
-        raise ArgumentError("paths", shown, "Stores are read from s3://, gs:// and https:// (or folders here)")
+        raise ArgumentError(
+            "paths", shown, "Stores are read from s3://, gs:// and https:// (or folders here)"
+        )
     if set("@?#") & set(url):
         expected = (
             "an address without user, password or signature: credentials come from the environment "
@@ -112,5 +125,9 @@ def _checked(url: str) -> str:
         raise ArgumentError("paths", shown, f"A URL must be {expected}")
     names = parts.path.strip("/").split("/")
     if not parts.netloc or any(name in ("", ".", "..") for name in names) or named(url) != url:
-        raise ArgumentError("paths", shown, "A URL must name the folder of a store, as in s3://bucket/thickness.store")
+        raise ArgumentError(
+            "paths",
+            shown,
+            "A URL must name the folder of a store, as in s3://bucket/thickness.store",
+        )
     return f"{parts.scheme}://{parts.netloc}/{'/'.join(names)}"

@@ -1,4 +1,6 @@
-"""XML with limits on its elements, attributes and texts; what declares entities or attributes of its own is refused."""
+"""XML with limits on its elements, attributes and texts; what declares entities or attributes of
+its own is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from xml.parsers import expat
 from icofactor.io.guard import Unreadable
 
 MAX_ELEMENTS = 500_000
-"""A long time series has some thousand arrays with a dozen elements each; each costs time and memory."""
+"""A long time series has some thousand arrays with a dozen elements each; each costs time and
+memory.
+"""
 MAX_ATTRIBUTES = 2**16
 """Characters of all attributes of one element."""
 MAX_WORDS = 2**22
@@ -37,12 +41,15 @@ class XmlReader:
         return None
 
     def parse(self, pieces: Iterable[bytes]) -> None:
-        """Read a document in pieces: after a refusal expat goes on to the end of a piece. Damage is an ExpatError."""
+        """Read a document in pieces: after a refusal expat goes on to the end of a piece. Damage is
+        an ExpatError.
+        """
         parser = expat.ParserCreate()
         parser.buffer_text, parser.buffer_size = True, 2**20
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler = self._take
-        # before the declarations are read: expat would give their default attributes to every element
+        # before the declarations are read: expat would give their default attributes to every
+        # element
         parser.StartDoctypeDeclHandler = _check_doctype
         for piece in pieces:
             parser.Parse(piece, False)
@@ -64,7 +71,9 @@ class XmlReader:
     def _take(self, text: str) -> None:
         self._length += len(text)
         if self._length > self._room:
-            raise Unreadable(f"has an XML element with more than {self._room} characters of text; check its origin")
+            raise Unreadable(
+                f"has an XML element with more than {self._room} characters of text; check its origin"
+            )
         self._text.append(text)
 
     def _end(self, tag: str) -> None:
@@ -72,13 +81,17 @@ class XmlReader:
         if self._room == MAX_WORDS:
             self._kept += len(text)
             if self._kept > _MAX_KEPT:
-                raise Unreadable(f"has more than {_MAX_KEPT} characters of names and values; check its origin")
+                raise Unreadable(
+                    f"has more than {_MAX_KEPT} characters of names and values; check its origin"
+                )
         self._text, self._length, self._room = [], 0, MAX_WORDS
         self.finish(tag, text)
 
 
 def _check_doctype(name: str, system: str | None, public: str | None, has_subset: Any) -> None:
-    """The name of a DTD elsewhere, which is not opened, is common; declarations within the file mean harm."""
+    """The name of a DTD elsewhere, which is not opened, is common; declarations within the file
+    mean harm.
+    """
     if has_subset:
         raise Unreadable(
             "declares XML entities or attributes (an internal DTD), which map files do not need; check its origin"

@@ -1,7 +1,9 @@
-"""Turn the output of pipelines into maps for factorization: outliers, band-pass, ReHo, ALFF, resampling."""
+"""Turn the output of pipelines into maps for factorization: outliers, band-pass, ReHo, ALFF,
+resampling.
+"""
 
-# Functions that have the name of their module are imported here at once: otherwise the module, once imported, would
-# hide the function. The rest is loaded when first used.
+# Functions that have the name of their module are imported here at once: otherwise the module, once
+# imported, would hide the function. The rest is loaded when first used.
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From an HCP tree to cohort stores: in parallel over subjects, resumable, and with account of who failed and why."""
+"""From an HCP tree to cohort stores: in parallel over subjects, resumable, and with account of who
+failed and why.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,26 @@ from icofactor.cohort.simulate import MODALITIES
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.subjects import Participants, Selection
-from icofactor.errors import ArgumentError, CohortError, ExistsError, as_reference, counted, literal, render
+from icofactor.errors import (
+    ArgumentError,
+    CohortError,
+    ExistsError,
+    as_reference,
+    counted,
+    literal,
+    render,
+)
 from icofactor.io.guard import hash_file
 from icofactor.preprocessing.finished_maps import FinishedMaps
-from icofactor.preprocessing.hcp import Cortex, Inputs, Projection, atlas_cortex, file_cortex, projections, target_sites
+from icofactor.preprocessing.hcp import (
+    Cortex,
+    Inputs,
+    Projection,
+    atlas_cortex,
+    file_cortex,
+    projections,
+    target_sites,
+)
 from icofactor.preprocessing.hcp_subject import Steps, subject_map
 from icofactor.progress import Stages
 
@@ -61,7 +79,10 @@ class Prepared:
 
     def summary(self) -> str:
         """The stores, as text; `failure_lines` lists the failures."""
-        lines = [f"{path}: {name} of {counted(self.subjects[name], 'subject')}" for name, path in self.stores.items()]
+        lines = [
+            f"{path}: {name} of {counted(self.subjects[name], 'subject')}"
+            for name, path in self.stores.items()
+        ]
         if self.reused:
             lines.append(f"{self.reused} maps were reused from an earlier run")
         return "\n".join(lines)
@@ -84,7 +105,10 @@ def _why(problem: Exception) -> str:
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:
     """One line per failure; the first twenty."""
-    lines = [f"  {failure.subject} ({failure.output}): {render(failure.why)}" for failure in failures[:_LISTED]]
+    lines = [
+        f"  {failure.subject} ({failure.output}): {render(failure.why)}"
+        for failure in failures[:_LISTED]
+    ]
     if len(failures) > _LISTED:
         lines.append(f"  ... and {len(failures) - _LISTED} more")
     return [f"{len(failures)} failed:", *lines] if failures else []
@@ -217,7 +241,8 @@ def prepare_hcp(
     n_procs : int, default=1
         Number of subjects to process in parallel, each in its own process.
     work_dir : path, optional
-        Folder for finished maps until the stores are written. Default: OUT.work, which is removed if nothing failed.
+        Folder for finished maps until the stores are written. Default: OUT.work, which is removed
+        if nothing failed.
     overwrite : bool, default=False
         Whether to replace existing stores.
     progress : bool
@@ -257,7 +282,9 @@ def prepare_hcp(
     failures.sort(key=lambda failure: (failure.subject, failure.output))
     if not done:
         raise failed(failures, "no map could be computed")
-    counts = _write(stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite)
+    counts = _write(
+        stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite
+    )
     if work_dir is None and not failures:
         work.remove([task.key for task in tasks])
     return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
@@ -288,13 +315,22 @@ def plan_hcp(
 def _ready(
     chosen: Sequence[Inputs], out: Path, steps: Steps, target: Target, overwrite: bool
 ) -> tuple[list[_Task], dict[str, Path], Cortex, Mapping[str, Projection]]:
-    """The maps to make, where they go, the cortex, and the way to the target; refuses what cannot be."""
+    """The maps to make, where they go, the cortex, and the way to the target; refuses what cannot
+    be.
+    """
     tasks = [task for one in chosen for task in _tasks(one, steps.kind)]
     stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
     for place in stores.values():
         check_new_store(place, overwrite)
-    cortex = atlas_cortex(target.spheres) or file_cortex(file for one in chosen for file in one.files.values())
-    return tasks, stores, cortex, projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
+    cortex = atlas_cortex(target.spheres) or file_cortex(
+        file for one in chosen for file in one.files.values()
+    )
+    return (
+        tasks,
+        stores,
+        cortex,
+        projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex),
+    )
 
 
 def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs], list[Failure]]:
@@ -307,17 +343,25 @@ def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
             f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or remove the names",
         )
     if not choice.chosen:
-        what = "no subjects remain" if table is None else f"none of its {len(table.ids)} subjects is in the tree"
+        what = (
+            "no subjects remain"
+            if table is None
+            else f"none of its {len(table.ids)} subjects is in the tree"
+        )
         raise CohortError("exclude" if table is None else "participants", what)
     why = "is in the table of participants, not in the tree"
-    return [by_name[there] for _, there in choice.chosen], [Failure(name, "all", why) for name in choice.absent]
+    return [by_name[there] for _, there in choice.chosen], [
+        Failure(name, "all", why) for name in choice.absent
+    ]
 
 
 def _tasks(inputs: Inputs, kind: str) -> list[_Task]:
     if kind != "alff":
         return [_Task(kind, inputs)]
     there = [_Task(run, Inputs(inputs.subject, {run: file})) for run, file in inputs.files.items()]
-    return there + [_Task(run, Inputs(inputs.subject, {}, {run: file})) for run, file in inputs.missing.items()]
+    return there + [
+        _Task(run, Inputs(inputs.subject, {}, {run: file})) for run, file in inputs.missing.items()
+    ]
 
 
 def _places(out: Path, outputs: Sequence[str], kind: str) -> dict[str, Path]:
@@ -333,7 +377,9 @@ def check_new_store(place: Path, overwrite: bool) -> None:
             raise ExistsError(place)
         raise ExistsError(place, "exists and is not a cohort store: name a new folder")
     if not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {place} does not exist: create {place.absolute().parent} first")
+        raise FileNotFoundError(
+            f"the folder of {place} does not exist: create {place.absolute().parent} first"
+        )
 
 
 def check_procs(n_procs: int) -> None:
@@ -382,7 +428,11 @@ def _write(
         provenance = {
             "source": "HCP",
             "output": output,
-            "target": {"mesh": target.mesh, "hemisphere": target.hemisphere, "resampling": target.method},
+            "target": {
+                "mesh": target.mesh,
+                "hemisphere": target.hemisphere,
+                "resampling": target.method,
+            },
             "preprocessing": [
                 *({**step, "icofactor": __version__} for step in job.steps.record()),
                 {
@@ -409,7 +459,11 @@ def _write(
 
 
 def _cohorts(
-    tasks: Sequence[_Task], job: _Job, target: Target, table: Participants | None, provenance: Mapping[str, Any]
+    tasks: Sequence[_Task],
+    job: _Job,
+    target: Target,
+    table: Participants | None,
+    provenance: Mapping[str, Any],
 ) -> Iterator[Cohort]:
     """The cohort, some subjects at a time."""
     sites, mask = target_sites(job.ways)
@@ -433,13 +487,20 @@ def _records(work: FinishedMaps, task: _Task) -> list[dict[str, Any]]:
     """The files a map was made from, for the provenance."""
     files, hashes = task.inputs.files.values(), finished_map(work, task)["sha256"].tolist()
     return [
-        {"path": str(file), "bytes": file.stat().st_size, "sha256": found, "subject": task.inputs.subject}
+        {
+            "path": str(file),
+            "bytes": file.stat().st_size,
+            "sha256": found,
+            "subject": task.inputs.subject,
+        }
         for file, found in zip(files, hashes, strict=True)
     ]
 
 
 def _told(work: FinishedMaps, tasks: Sequence[_Task]) -> dict[str, Any]:
-    """What turned out while the maps were made: vertices filled, for subjects that have any, and the series' TRs."""
+    """What turned out while the maps were made: vertices filled, for subjects that have any, and
+    the series' TRs.
+    """
     filled, times = {}, set()
     for task in tasks:
         kept = finished_map(work, task)
@@ -453,14 +514,19 @@ def finished_map(work: FinishedMaps, task: Any) -> Mapping[str, NDArray[Any]]:
     """The arrays of a task that is done."""
     arrays = work.load(task.key, task.inputs.identity())
     if arrays is None:
-        problem = f"the map {literal(task.key)} was removed, or its input files changed, in the meantime"
+        problem = (
+            f"the map {literal(task.key)} was removed, or its input files changed, in the meantime"
+        )
         raise CohortError(str(work.folder), problem)
     return arrays
 
 
 def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
     """Columns of the participants, one value per subject."""
-    return {"participant_id": np.array(subjects), **({} if table is None else table.about(subjects))}
+    return {
+        "participant_id": np.array(subjects),
+        **({} if table is None else table.about(subjects)),
+    }
 
 
 def work_folder(out: Path, work_dir: str | Path | None) -> Path:

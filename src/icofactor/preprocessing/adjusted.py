@@ -1,8 +1,9 @@
-"""Maps from which something was taken out: adjusted whenever they are sliced or passed over, never copied.
+"""Maps from which something was taken out: adjusted whenever they are sliced or passed over, never
+copied.
 
-A step (`Covariates`, or the `Harmonization` that ComBat fits) makes `AdjustedMaps` of maps, or an `AdjustedCohort` of a
-cohort. Steps follow each other: harmonization first, then covariates. A model keeps those of its data and does the same
-to new subjects.
+A step (`Covariates`, or the `Harmonization` that ComBat fits) makes `AdjustedMaps` of maps, or an
+`AdjustedCohort` of a cohort. Steps follow each other: harmonization first, then covariates. A model
+keeps those of its data and does the same to new subjects.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from icofactor.streaming.passes import Stream
 from icofactor.streaming.source import Adjustment, MapSource, Subset, source_of
 
 _OF_THE_COHORT = (
-    *("subjects", "sites", "mask", "hemisphere", "modality", "units", "participants", "truth", "provenance"),
+    *(
+        "subjects",
+        "sites",
+        "mask",
+        "hemisphere",
+        "modality",
+        "units",
+        "participants",
+        "truth",
+        "provenance",
+    ),
     *("simulated", "path", "measures"),
 )
 
@@ -59,14 +70,20 @@ class AdjustedMaps:
     steps : what was done, in order.
     below : (n_sites,) number of values that the last step set to 0, of the sites sliced so far.
     notes : what is worth knowing about how it was done.
-    n_stacked : number of measures that lie below each other, whose sites the step sees beside each other.
+    n_stacked : number of measures that lie below each other, whose sites the step sees beside each
+        other.
     """
 
     ndim = 2
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self, X: Any, adjustment: Adjustment, step: Step, notes: tuple[str, ...] = (), n_stacked: int = 1
+        self,
+        X: Any,
+        adjustment: Adjustment,
+        step: Step,
+        notes: tuple[str, ...] = (),
+        n_stacked: int = 1,
     ) -> None:
         self.base, self.adjustment, self.n_stacked = X, adjustment, n_stacked
         self.steps: tuple[Step, ...] = (*steps_of(X), step)
@@ -92,8 +109,12 @@ class AdjustedMaps:
             sites = np.arange(self.shape[1])[columns]
             found = Stream(self.map_source()).read(np.atleast_1d(sites)).T[rows]
             return found if sites.ndim else found[..., 0]
-        if not isinstance(rows, slice | int | np.integer) and not isinstance(columns, slice | int | np.integer):
-            raise IndexError("adjusted maps can be indexed by an array of numbers along one axis at a time")
+        if not isinstance(rows, slice | int | np.integer) and not isinstance(
+            columns, slice | int | np.integer
+        ):
+            raise IndexError(
+                "adjusted maps can be indexed by an array of numbers along one axis at a time"
+            )
         adjustment = self.adjustment.at(rows, columns)
         x = adjustment.linear(self.base[rows, columns])
         if isinstance(rows, slice) and rows == slice(None):
@@ -145,12 +166,18 @@ def step_of(X: Any, kind: type[Any]) -> Any:
 
 
 def as_the_fit(X: Any, *steps: Step | None) -> Any:
-    """New data, less what was taken out of the fitted data by `steps`; data that are so already stay as they are."""
+    """New data, less what was taken out of the fitted data by `steps`; data that are so already
+    stay as they are.
+    """
     wanted, own = tuple(step for step in steps if step is not None), steps_of(X)
-    if len(own) > len(wanted) or not all(mine.same_as(its) for mine, its in zip(own, wanted, strict=False)):
+    if len(own) > len(wanted) or not all(
+        mine.same_as(its) for mine, its in zip(own, wanted, strict=False)
+    ):
         fitted = "maps adjusted by other coefficients" if wanted else "unadjusted maps"
         done = literal(" and ".join(step.done for step in own))
-        raise ArgumentError("X", None, f"X is {done}, but the model was fitted to {fitted}: give X itself")
+        raise ArgumentError(
+            "X", None, f"X is {done}, but the model was fitted to {fitted}: give X itself"
+        )
     left = wanted[len(own) :]
     if left and not is_cohort(X):
         names = literal(", ".join(name for step in left for name in step.names))
@@ -202,10 +229,14 @@ class Given:
             raise ArgumentError("X", None, text)
         if self.measures != measures:
             listed = lambda names: literal(", ".join(names)) or "one measure"
-            raise ArgumentError("X", None, f"{what} fitted on {listed(measures)}; X is {listed(self.measures)}")
+            raise ArgumentError(
+                "X", None, f"{what} fitted on {listed(measures)}; X is {listed(self.measures)}"
+            )
 
     def source(self, mask: np.ndarray | None) -> tuple[MapSource, np.ndarray, np.ndarray | None]:
-        """The maps at the sites of a mask (None: the cohort's own), which these are, and the measure of each."""
+        """The maps at the sites of a mask (None: the cohort's own), which these are, and the
+        measure of each.
+        """
         found, used = source_of(self.maps), self.mask
         if self.n_stacked > 1:
             found = Unstacked(found, self.n_stacked)
@@ -213,10 +244,16 @@ class Given:
             used = np.tile(np.asarray(mask, dtype=bool), self.n_stacked)
         if used is None:
             return found, np.arange(self.n_sites), self.part
-        return Subset(found, used), np.flatnonzero(used), None if self.part is None else self.part[used]
+        return (
+            Subset(found, used),
+            np.flatnonzero(used),
+            None if self.part is None else self.part[used],
+        )
 
 
-def parts_of(X: Any, participants: Mapping[str, Sequence[Any]] | None, before: tuple[str, ...] = ()) -> Given:
+def parts_of(
+    X: Any, participants: Mapping[str, Sequence[Any]] | None, before: tuple[str, ...] = ()
+) -> Given:
     """A cohort, or an array with its table, as a step sees it.
 
     Maps that are adjusted already are refused, except by the steps that models keep as `before`.
@@ -225,28 +262,46 @@ def parts_of(X: Any, participants: Mapping[str, Sequence[Any]] | None, before: t
         raise ArgumentError("X", None, f"X is already {literal(steps_of(X)[-1].done)}")
     if is_cohort(X):
         measures, mask = measures_of(X), X.mask
-        table, subjects = people_of_rows(X, X.participants if participants is None else participants, X.subjects)
+        table, subjects = people_of_rows(
+            X, X.participants if participants is None else participants, X.subjects
+        )
         if measures is None or measures.n == 1:
             return Given(X.X, table, subjects, mask)
         if measures.share == "loadings":
             return Given(X.X, table, subjects, mask, X.sites.measure, measures=measures.names)
         m, part = measures.n, np.repeat(np.arange(measures.n), X.X.shape[1])
-        return Given(X.X, table, subjects, None if mask is None else np.tile(mask, m), part, m, measures.names)
+        return Given(
+            X.X,
+            table,
+            subjects,
+            None if mask is None else np.tile(mask, m),
+            part,
+            m,
+            measures.names,
+        )
     if participants is None:
         text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
         raise ArgumentError("participants", None, text)
     if hasattr(X, "mesh"):
-        raise ArgumentError("X", Phrase(f"a {type(X).__name__}"), "a Cohort or a subjects × sites array")
+        raise ArgumentError(
+            "X", Phrase(f"a {type(X).__name__}"), "a Cohort or a subjects × sites array"
+        )
     maps = X if hasattr(X, "shape") else np.asarray(X)
     if len(maps.shape) != 2:
-        raise ArgumentError("X", Phrase(f"shape {tuple(maps.shape)}"), "subjects × sites, two dimensions")
+        raise ArgumentError(
+            "X", Phrase(f"shape {tuple(maps.shape)}"), "subjects × sites, two dimensions"
+        )
     n, named = maps.shape[0], participants.get("participant_id", [])
     subjects = [str(name) for name in named] if len(named) == n else [f"row {i}" for i in range(n)]
     return Given(maps, participants, subjects)
 
 
-def share_of(part: np.ndarray | None, total: np.ndarray, left: np.ndarray) -> tuple[float, np.ndarray | None]:
-    """Share of the sums of squares at all sites that was taken out; of several measures the mean, and each one's."""
+def share_of(
+    part: np.ndarray | None, total: np.ndarray, left: np.ndarray
+) -> tuple[float, np.ndarray | None]:
+    """Share of the sums of squares at all sites that was taken out; of several measures the mean,
+    and each one's.
+    """
     if part is None:
         return (float(1 - left.sum() / total.sum()) if total.sum() > 0 else 0.0), None
     whole = np.bincount(part, total)
@@ -255,5 +310,7 @@ def share_of(part: np.ndarray | None, total: np.ndarray, left: np.ndarray) -> tu
 
 
 def lift_to_zero(x: np.ndarray) -> np.ndarray:
-    """(n_sites,) what each site (row of x, sites × fitted subjects) must be raised by so that none is below 0."""
+    """(n_sites,) what each site (row of x, sites × fitted subjects) must be raised by so that none
+    is below 0.
+    """
     return np.asarray(np.maximum(-x.min(axis=1), 0))

@@ -1,9 +1,11 @@
-"""ReHo and ALFF from fMRIPrep's time series, on the surface they came on: no spheres, nothing resampled.
+"""ReHo and ALFF from fMRIPrep's time series, on the surface they came on: no spheres, nothing
+resampled.
 
-Done, in this order: mean and straight line are regressed out, together with the confounds that are named and without
-the volumes that moved more than allowed; these are interpolated in time, as zeros in their place would spread other
-frequencies over the band; ReHo's series are band-passed and these volumes left out; runs are joined. Not done:
-smoothing, slice timing, ICA-AROMA or CompCor unless their columns are named.
+Done, in this order: mean and straight line are regressed out, together with the confounds that are
+named and without the volumes that moved more than allowed; these are interpolated in time, as zeros
+in their place would spread other frequencies over the band; ReHo's series are band-passed and these
+volumes left out; runs are joined. Not done: smoothing, slice timing, ICA-AROMA or CompCor unless
+their columns are named.
 """
 
 from __future__ import annotations
@@ -40,9 +42,20 @@ from icofactor.preprocessing._prepare_hcp import (
 )
 from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.preprocessing.hcp import MOSTLY, Inputs, naming
-from icofactor.preprocessing.hcp_subject import Steps, check_missing, fill_from_neighbours, still_vertices
+from icofactor.preprocessing.hcp_subject import (
+    Steps,
+    check_missing,
+    fill_from_neighbours,
+    still_vertices,
+)
 from icofactor.preprocessing.reho import reho
-from icofactor.preprocessing.temporal import alff, bandpass, checked_tr, concatenate_runs, refuse_broken
+from icofactor.preprocessing.temporal import (
+    alff,
+    bandpass,
+    checked_tr,
+    concatenate_runs,
+    refuse_broken,
+)
 from icofactor.sphere.names import SIDES, mesh_name_of
 
 _MOTION = tuple(f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz")
@@ -56,7 +69,9 @@ CONFOUNDS = {
     "24p": _expanded(_MOTION),
     "36p": _expanded((*_MOTION, *_TISSUES)),
 }
-"""Named sets of fMRIPrep's confounds: motion, with tissues' signals, and with derivatives and squares."""
+"""Named sets of fMRIPrep's confounds: motion, with tissues' signals, and with derivatives and
+squares.
+"""
 _FD = "framewise_displacement"
 _RECORD = ("path", "sha256", "reader")
 _LEAST = 10  # volumes, or degrees of freedom, that must be left
@@ -91,7 +106,9 @@ class Cleaning:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,))))
+        return tuple(
+            dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,)))
+        )
 
     @property
     def of_table(self) -> bool:
@@ -101,7 +118,9 @@ class Cleaning:
     def record(self) -> list[dict[str, Any]]:
         """Steps for the provenance."""
         columns = list(self.columns)
-        steps: list[dict[str, Any]] = [{"step": "regress_confounds", "n_columns": len(columns), "columns": columns}]
+        steps: list[dict[str, Any]] = [
+            {"step": "regress_confounds", "n_columns": len(columns), "columns": columns}
+        ]
         if not columns:
             steps = [{"step": "detrend"}]
         if self.max_fd is not None:
@@ -131,7 +150,8 @@ def prepare_bold(
     progress: bool = False,
     dry_run: bool = False,
 ) -> StoredCohort | str:
-    """Compute ReHo or ALFF from the series of fMRIPrep, and write a cohort store on the mesh of the series.
+    """Compute ReHo or ALFF from the series of fMRIPrep, and write a cohort store on the mesh of the
+    series.
 
     Parameters
     ----------
@@ -140,11 +160,13 @@ def prepare_bold(
     out : path
         The store.
     steps : Steps
-        Kind ("reho" or "alff"), band and other settings. Without `tr`, RepetitionTime of the sidecar is used.
+        Kind ("reho" or "alff"), band and other settings. Without `tr`, RepetitionTime of the
+        sidecar is used.
     cleaning : Cleaning, optional
         Confounds and motion. None removes only the mean and a linear trend.
     hemisphere, target, entities
-        Which files to read, as in `load_cohort`. ReHo joins the runs of a subject; ALFF uses one run.
+        Which files to read, as in `load_cohort`. ReHo joins the runs of a subject; ALFF uses one
+        run.
     participants, exclude
         Which subjects to read, as in `load_cohort`.
     n_procs, work_dir, overwrite, progress
@@ -167,7 +189,11 @@ def prepare_bold(
     check_procs(n_procs)
     check_new_store(Path(out), overwrite)
     root, problems, journal = Path(folder), Problems(), Journal(False)
-    found = find_bids(str(root), bids_subjects(root) or [], Wanted(hemisphere, "bold", None, target, entities or {}))
+    found = find_bids(
+        str(root),
+        bids_subjects(root) or [],
+        Wanted(hemisphere, "bold", None, target, entities or {}),
+    )
     people: dict[str, dict[str, dict[str | None, Path]]] = {}
     for source in found.sources:
         runs = people.setdefault(source.subject, {})
@@ -177,13 +203,18 @@ def prepare_bold(
     for name, there in chosen:
         if steps.kind == "alff" and len(people[there]) > 1:
             listed = literal(", ".join(people[there]))
-            problems.add(f"subject {name}", f"has {len(people[there])} runs ({listed}); choose with {{entities}}")
+            problems.add(
+                f"subject {name}",
+                f"has {len(people[there])} runs ({listed}); choose with {{entities}}",
+            )
     problems.check()
     if not chosen:
         raise CohortError(root, "no subjects remain")
     n_files = sum(len(files) for _, there in chosen for files in people[there].values())
     if dry_run:
-        return f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
+        return (
+            f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
+        )
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
     work = FinishedMaps(work_folder(Path(out), work_dir), settings)
     job = _Job(steps, cleaning, found.mesh, work)
@@ -195,7 +226,9 @@ def prepare_bold(
     if len(wrong) == len(tasks):  # nothing to go on from
         work.remove([])
     problems.check()
-    cohort = _cohort(tasks, [_Made.kept(work, task) for task in tasks], found.mesh, steps, cleaning, selection)
+    cohort = _cohort(
+        tasks, [_Made.kept(work, task) for task in tasks], found.mesh, steps, cleaning, selection
+    )
     store = save_store(cohort, out, overwrite=overwrite)
     if work_dir is None:
         work.remove([task.key for task in tasks])
@@ -205,7 +238,9 @@ def prepare_bold(
 def _run_of(source: Source) -> str:
     """What tells one run of a subject from another."""
     told = entities_of(source.path.name)
-    return "_".join(f"{key}-{value}" for key, value in told.items() if key not in ("sub", "hemi", "suffix"))
+    return "_".join(
+        f"{key}-{value}" for key, value in told.items() if key not in ("sub", "hemi", "suffix")
+    )
 
 
 @dataclass(frozen=True)
@@ -223,8 +258,12 @@ class _Task:
     def inputs(self) -> Inputs:
         """All that the map depends on: series, and what lies beside them."""
         files = [file for run in self.runs for file in run.values()]
-        beside = dict.fromkeys(other for file in files for other in (*_sidecars(file), *_confound_tables(file)))
-        return Inputs(self.subject, {file.name: file for file in (*files, *beside) if file.is_file()})
+        beside = dict.fromkeys(
+            other for file in files for other in (*_sidecars(file), *_confound_tables(file))
+        )
+        return Inputs(
+            self.subject, {file.name: file for file in (*files, *beside) if file.is_file()}
+        )
 
 
 @dataclass(frozen=True)
@@ -237,7 +276,9 @@ class _Job:
     work: FinishedMaps = field(repr=False)
 
     def run(self, task: _Task) -> tuple[_Task, list[tuple[str, str]]]:
-        """Make and keep a subject's maps, unless they are kept already; the task, and where it failed and why."""
+        """Make and keep a subject's maps, unless they are kept already; the task, and where it
+        failed and why.
+        """
         try:
             inputs = task.inputs.identity()
             if self.work.load(task.key, inputs) is None:
@@ -260,18 +301,28 @@ class _Made:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As the work folder keeps them."""
-        named = {f"{kind}_{side}": one for kind in ("maps", "have") for side, one in getattr(self, kind).items()}
-        return named | {name: np.array([record[name] for record in self.records]) for name in _RECORD}
+        named = {
+            f"{kind}_{side}": one
+            for kind in ("maps", "have")
+            for side, one in getattr(self, kind).items()
+        }
+        return named | {
+            name: np.array([record[name] for record in self.records]) for name in _RECORD
+        }
 
     @classmethod
     def kept(cls, work: FinishedMaps, task: _Task) -> _Made:
         arrays = finished_map(work, task)
-        of = lambda kind: {side: arrays[f"{kind}_{side}"] for side in SIDES if f"{kind}_{side}" in arrays}
+        of = lambda kind: {
+            side: arrays[f"{kind}_{side}"] for side in SIDES if f"{kind}_{side}" in arrays
+        }
         rows = zip(*(arrays[name].tolist() for name in _RECORD), strict=True)
         return cls(of("maps"), of("have"), [dict(zip(_RECORD, row, strict=True)) for row in rows])
 
 
-def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning) -> _Made:
+def _subject(
+    runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning
+) -> _Made:
     """One subject's map of each hemisphere, and where it has data."""
     series: dict[str, list[NDArray[Any]]] = {}
     times: list[float] = []
@@ -288,20 +339,28 @@ def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps,
                     raise CohortError(path, "does not name its hemisphere")
                 sizes, finite = Mesh.read(mesh).wanted(where), np.isfinite(part)
                 if sizes and part.shape[1] not in sizes:
-                    raise CohortError(path, f"has {part.shape[1]} vertices; mesh {mesh} has {sizes[0]}")
+                    raise CohortError(
+                        path, f"has {part.shape[1]} vertices; mesh {mesh} has {sizes[0]}"
+                    )
                 with naming(path):
                     refuse_broken(part.T, (finite.any(axis=0) & ~finite.all(axis=0)))
                 if design is None:
                     design, keep = _design(one, cleaning, len(part))
                 if len(part) != len(design):
                     what = "its confounds have" if cleaning.of_table else f"{literal(one.name)} has"
-                    raise CohortError(path, f"has {len(part)} volumes, but {what} {len(design)}: run fMRIPrep again")
+                    raise CohortError(
+                        path,
+                        f"has {len(part)} volumes, but {what} {len(design)}: run fMRIPrep again",
+                    )
                 series.setdefault(where, []).append(_clean(part, design, keep).T)
             records.append({"path": str(path), "sha256": hash_file(path), "reader": maps.reader})
         times.append(_tr(one, maps.step, steps))
         kept.append(keep)
     last = next(iter(runs[-1].values()))
-    have = {side: ~np.logical_or.reduce([still_vertices(run) for run in there]) for side, there in series.items()}
+    have = {
+        side: ~np.logical_or.reduce([still_vertices(run) for run in there])
+        for side, there in series.items()
+    }
     made = {}
     for side, there in series.items():
         with naming(last):
@@ -311,7 +370,9 @@ def _subject(runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps,
             else:
                 faces = _faces(mesh, side, len(there[0]))
                 passed = [
-                    bandpass(run, tr, steps.low, steps.high, steps.filter, steps.order, mask=have[side])[:, keep]
+                    bandpass(
+                        run, tr, steps.low, steps.high, steps.filter, steps.order, mask=have[side]
+                    )[:, keep]
                     for run, tr, keep in zip(there, times, kept, strict=True)
                 ]
                 joined = concatenate_runs(passed, mask=have[side])
@@ -328,7 +389,9 @@ def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
 
 
 def _clean(part: NDArray[Any], design: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
-    """Volumes × vertices less what the design explains of each vertex; where a series is not finite it stays so."""
+    """Volumes × vertices less what the design explains of each vertex; where a series is not finite
+    it stays so.
+    """
     values = np.asarray(part, dtype=np.float64)
     basis = np.linalg.svd(design, full_matrices=False)
     columns = basis[0][:, basis[1] > 1e-10 * basis[1][0]]
@@ -338,7 +401,9 @@ def _clean(part: NDArray[Any], design: NDArray[np.float64], keep: Bools) -> NDAr
 
 
 def interpolate(values: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
-    """The same volumes × vertices, in place: volumes that do not count on the line between those beside them."""
+    """The same volumes × vertices, in place: volumes that do not count on the line between those
+    beside them.
+    """
     good, gone = np.flatnonzero(keep), np.flatnonzero(~keep)
     after = np.searchsorted(good, gone)
     low, high = good[np.maximum(after - 1, 0)], good[np.minimum(after, len(good) - 1)]
@@ -359,7 +424,9 @@ def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64]
     with reading(path, "table of confounds"):
         table, _ = read_table(path)
         lacking = [
-            name for name in (*cleaning.columns, *([_FD] if cleaning.max_fd is not None else [])) if name not in table
+            name
+            for name in (*cleaning.columns, *([_FD] if cleaning.max_fd is not None else []))
+            if name not in table
         ]
         if lacking:
             raise Unreadable(f"has no column {literal(', '.join(lacking[:10]))}")
@@ -377,7 +444,9 @@ def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64]
                 f"keeps {int(keep.sum())} of {n} volumes below {{max_fd}}, less than half; exclude the subject"
             )
         if n - design.shape[1] < _LEAST:
-            raise Unreadable(f"has {design.shape[1]} regressors for {n} volumes; name fewer {{confounds}}")
+            raise Unreadable(
+                f"has {design.shape[1]} regressors for {n} volumes; name fewer {{confounds}}"
+            )
     return design / np.where(scale > 0, scale, 1), keep
 
 
@@ -385,22 +454,33 @@ def _confound_tables(file: Path) -> list[Path]:
     """Where fMRIPrep's confounds of a series may lie."""
     told = entities_of(file.name)
     start = "_".join(
-        f"{key}-{told[key]}" for key in told if key not in ("hemi", "space", "den", "desc", "suffix", "res")
+        f"{key}-{told[key]}"
+        for key in told
+        if key not in ("hemi", "space", "den", "desc", "suffix", "res")
     )
-    return [file.with_name(f"{start}_desc-confounds_{kind}.tsv") for kind in ("timeseries", "regressors")]
+    return [
+        file.with_name(f"{start}_desc-confounds_{kind}.tsv")
+        for kind in ("timeseries", "regressors")
+    ]
 
 
 def _sidecars(file: Path) -> list[Path]:
-    """Where the TR of a series may be told; fMRIPrep has written it beside the left hemisphere alone."""
+    """Where the TR of a series may be told; fMRIPrep has written it beside the left hemisphere
+    alone.
+    """
     stem = file.name.split("_bold.")[0]
-    return [file.with_name(f"{name}_bold.json") for name in (stem, stem.replace("_hemi-R", "_hemi-L"))]
+    return [
+        file.with_name(f"{name}_bold.json") for name in (stem, stem.replace("_hemi-R", "_hemi-L"))
+    ]
 
 
 def _numbers(name: str, cells: list[str]) -> NDArray[np.float64]:
     """A column of confounds; n/a, as derivatives have it in the first row, is 0."""
     bad = [cell for cell in cells if cell.lower() not in MISSING and not is_number(cell)]
     if bad:
-        raise Unreadable(f"column {literal(name)} contains {literal(repr(bad[0][:40]))}, which is not a number")
+        raise Unreadable(
+            f"column {literal(name)} contains {literal(repr(bad[0][:40]))}, which is not a number"
+        )
     values = np.array([0.0 if cell.lower() in MISSING else float(cell) for cell in cells])
     if not np.isfinite(values).all():
         raise Unreadable(f"column {literal(name)} contains an infinite number")
@@ -431,7 +511,9 @@ def _cohort(
     cleaning: Cleaning,
     selection: Selection,
 ) -> Cohort:
-    """The subjects' maps, with what single ones lack filled from its neighbours; what most lack is not cortex."""
+    """The subjects' maps, with what single ones lack filled from its neighbours; what most lack is
+    not cortex.
+    """
     names = [task.subject for task in tasks]
     sides = [side for side in SIDES if all(side in one.maps for one in made)]
     widths = {side: len(made[0].maps[side]) for side in sides}
@@ -450,7 +532,11 @@ def _cohort(
             missing = cortex & ~one.have[side]
             try:
                 check_missing(missing, cortex, side, "have no data", steps.max_missing)
-                rows.append(np.where(cortex, fill_from_neighbours(one.maps[side], missing, cortex, faces), 0))
+                rows.append(
+                    np.where(
+                        cortex, fill_from_neighbours(one.maps[side], missing, cortex, faces), 0
+                    )
+                )
             except ArgumentError as error:
                 problems.add(f"subject {name}", error.expected)
         masks.append(cortex)
@@ -470,9 +556,13 @@ def _cohort(
         {} if table is None else table.about(names),
         provenance={
             "source": "fMRIPrep",
-            "preprocessing": [{**step, "icofactor": __version__} for step in (*cleaning.record(), *record)],
+            "preprocessing": [
+                {**step, "icofactor": __version__} for step in (*cleaning.record(), *record)
+            ],
             "inputs": [
-                {**record, "subject": name} for name, one in zip(names, made, strict=True) for record in one.records
+                {**record, "subject": name}
+                for name, one in zip(names, made, strict=True)
+                for record in one.records
             ],
         },
     )

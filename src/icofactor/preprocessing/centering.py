@@ -1,4 +1,6 @@
-"""What is taken out of every site before a fit: nothing, the mean, or mean and deviation (method.md §10)."""
+"""What is taken out of every site before a fit: nothing, the mean, or mean and deviation (method.md
+§10).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class Centering:
     ----------
     kind : "none", "mean" or "zscore"
     mean : (n_sites,), or a row per measure where rows of X are of several
-    deviation : the same with n − 1, for z-scores only. Sites without variance hold 0: their z-scores are 0.
+    deviation : the same with n − 1, for z-scores only. Sites without variance hold 0: their
+        z-scores are 0.
     n_constant : number of sites without variance, which z-scores leave out
     factor : (n_measures,) what each measure is multiplied by besides; None: nothing is
     codes : (n_rows,) measure of each row of X; None where rows are of one, or of all of them
@@ -42,7 +45,13 @@ class Centering:
     n_hemispheres: int = 1
 
     @classmethod
-    def of(cls, kind: str, seen: Inspector, measures: Measures | None = None, sites: Sites | None = None) -> Centering:
+    def of(
+        cls,
+        kind: str,
+        seen: Inspector,
+        measures: Measures | None = None,
+        sites: Sites | None = None,
+    ) -> Centering:
         """From what was seen of each site of X, in which several measures may lie at `sites`."""
         deviation, n_constant, mean = None, 0, seen.mean
         n = seen.n_subjects if seen.codes is None else np.bincount(seen.codes)[:, None]
@@ -57,7 +66,9 @@ class Centering:
         part = sites.measure if seen.codes is None else None
         heavy = sites.weights
         n_sites = sites.total_weight / (1 if part is None else measures.n)
-        total = of_measures(seen.site_variance if heavy is None else seen.site_variance * heavy, part)
+        total = of_measures(
+            seen.site_variance if heavy is None else seen.site_variance * heavy, part
+        )
         factor = measures.factors(total, int(np.min(n)), n_sites, kind)
         chosen = None if (factor == 1).all() else factor
         return cls(kind, mean, deviation, n_constant, chosen, seen.codes, part, sites.n_hemispheres)
@@ -68,7 +79,9 @@ class Centering:
         if self.factor is None:
             return None
         return (
-            self.factor[self.part] if self.part is not None else np.broadcast_to(self.factor[:, None], self.mean.shape)
+            self.factor[self.part]
+            if self.part is not None
+            else np.broadcast_to(self.factor[:, None], self.mean.shape)
         )
 
     @property
@@ -76,10 +89,14 @@ class Centering:
         """What a source does to values on their way; None where there is nothing to do."""
         if self.kind == "none" and self.factor is None:
             return None
-        scale = None if self.deviation is None else np.where(self.deviation > 0, self.deviation, np.inf)
+        scale = (
+            None if self.deviation is None else np.where(self.deviation > 0, self.deviation, np.inf)
+        )
         if (factor := self.spread_factor) is not None:
             scale = (1.0 if scale is None else scale) / factor
-        return Adjustment(offset=None if self.kind == "none" else self.mean, scale=scale, codes=self.codes)
+        return Adjustment(
+            offset=None if self.kind == "none" else self.mean, scale=scale, codes=self.codes
+        )
 
     @property
     def left(self) -> np.ndarray:
@@ -90,10 +107,16 @@ class Centering:
 
     @property
     def mean_left_in(self) -> np.ndarray | None:
-        """The mean map where it was not taken out and is ≥ 0 everywhere: projective methods lift such maps on it."""
+        """The mean map where it was not taken out and is ≥ 0 everywhere: projective methods lift
+        such maps on it.
+        """
         if self.kind != "none" or not bool((self.mean >= 0).all()):
             return None
-        return self.left if self.codes is None else np.average(self.left, axis=0, weights=np.bincount(self.codes))
+        return (
+            self.left
+            if self.codes is None
+            else np.average(self.left, axis=0, weights=np.bincount(self.codes))
+        )
 
     def undone(self, maps: np.ndarray) -> np.ndarray:
         """Fitted maps, subjects × sites, in the data's own units."""
@@ -103,15 +126,22 @@ class Centering:
             return maps
         return (maps if self.deviation is None else maps * own(self.deviation)) + own(self.mean)
 
-    # What a pass over X saw, as what would have been seen of the maps that are fitted; not for z-scores
+    # What a pass over X saw, as what would have been seen of the maps that are fitted; not for
+    # z-scores
 
     def change(self, sums: Any, sphere: np.ndarray) -> Any:
         """Sums over faces, subjects × faces, of which `sphere` says where they lie."""
         if self.kind == "mean":
-            sums = sums - (sums.mean(axis=0) if self.codes is None else means_of(sums, self.codes)[self.codes])
+            sums = sums - (
+                sums.mean(axis=0) if self.codes is None else means_of(sums, self.codes)[self.codes]
+            )
         if self.factor is None:
             return sums
-        own = self.factor[sphere // self.n_hemispheres] if self.codes is None else self.factor[self.codes][:, None]
+        own = (
+            self.factor[sphere // self.n_hemispheres]
+            if self.codes is None
+            else self.factor[self.codes][:, None]
+        )
         return sums * own
 
     def energy(self, seen: Inspector) -> np.ndarray:
@@ -121,13 +151,19 @@ class Centering:
         return found if self.codes is None else found.sum(axis=0)
 
     def variance(self, seen: Inspector, weights: np.ndarray | None = None) -> np.ndarray:
-        """(n_measures,) Σ (x − the site's mean)² over sites, with their weights, and subjects of each measure."""
-        found = of_measures(seen.site_variance if weights is None else seen.site_variance * weights, self.part)
+        """(n_measures,) Σ (x − the site's mean)² over sites, with their weights, and subjects of
+        each measure.
+        """
+        found = of_measures(
+            seen.site_variance if weights is None else seen.site_variance * weights, self.part
+        )
         return found if self.factor is None or self.kind == "zscore" else found * self.factor**2
 
 
 def of_measures(values: np.ndarray, part: np.ndarray | None) -> np.ndarray:
-    """(n_measures,) sums over the sites of each measure: of its row, where `values` has one, or of its sites."""
+    """(n_measures,) sums over the sites of each measure: of its row, where `values` has one, or of
+    its sites.
+    """
     if values.ndim == 2:
         return np.asarray(values.sum(axis=1))
     return np.array([values.sum()]) if part is None else np.bincount(part, values)

@@ -1,18 +1,21 @@
 """ComBat: what scanners and sites add to maps, in location and scale, taken out by empirical Bayes.
 
-Model (Johnson et al. 2007; Fortin et al. 2018), per site of the mesh v and scan s made at scanner (or site) i:
+Model (Johnson et al. 2007; Fortin et al. 2018), per site of the mesh v and scan s made at scanner
+(or site) i:
 
     X_sv = m_v + Σ_j (z_sj − z̄_j) β_jv + σ_v (γ_iv + δ_iv ε_sv)
 
-    harmonized X_sv = (X_sv − fitted_sv − σ_v γ*_iv) / δ*_iv + fitted_sv,     fitted_sv = m_v + Σ_j (z_sj − z̄_j) β_jv
+    harmonized X_sv = (X_sv − fitted_sv − σ_v γ*_iv) / δ*_iv + fitted_sv,     fitted_sv = m_v + Σ_j
+    (z_sj − z̄_j) β_jv
 
-β are the effects of the covariates to keep, m the mean map (that of the reference, where there is one), σ_v the
-residual standard deviation. γ_i and δ_i² are estimated at every v by least squares and drawn towards priors that all v
-share: a normal one for γ_i, an inverse gamma one for δ_i². One pass over X finds the estimates, a second one what
-values need to stay ≥ 0 (as for covariates: a lift per v, the same in every scan; new scans below 0 are set to 0).
+β are the effects of the covariates to keep, m the mean map (that of the reference, where there is
+one), σ_v the residual standard deviation. γ_i and δ_i² are estimated at every v by least squares
+and drawn towards priors that all v share: a normal one for γ_i, an inverse gamma one for δ_i². One
+pass over X finds the estimates, a second one what values need to stay ≥ 0 (as for covariates: a
+lift per v, the same in every scan; new scans below 0 are set to 0).
 
-To keep the two meanings of "site" apart, the places where people were scanned are called scanners in this module's
-code; in the table and in messages the column has its own name.
+To keep the two meanings of "site" apart, the places where people were scanned are called scanners
+in this module's code; in the table and in messages the column has its own name.
 """
 
 from __future__ import annotations
@@ -30,8 +33,22 @@ from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.records import Numbers, plain_signature
-from icofactor.preprocessing.adjusted import AdjustedMaps, Given, adjusted, lift_to_zero, parts_of, share_of
-from icofactor.preprocessing.covariates import Term, cells_of, code_terms, columns_of, people, table_column
+from icofactor.preprocessing.adjusted import (
+    AdjustedMaps,
+    Given,
+    adjusted,
+    lift_to_zero,
+    parts_of,
+    share_of,
+)
+from icofactor.preprocessing.covariates import (
+    Term,
+    cells_of,
+    code_terms,
+    columns_of,
+    people,
+    table_column,
+)
 from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
 from icofactor.streaming.blocks import Arrays
 from icofactor.streaming.passes import Stream, each_wide_block, pass_over
@@ -101,8 +118,8 @@ class Harmonization:
     def apply(self, X: Any, participants: Any = None) -> Any:
         """Harmonize maps of scans, new or fitted.
 
-        Nothing is copied: values are computed when the result is sliced. A scanner that the fit did not have is first
-        estimated from its scans, in one pass.
+        Nothing is copied: values are computed when the result is sliced. A scanner that the fit did
+        not have is first estimated from its scans, in one pass.
 
         Parameters
         ----------
@@ -123,7 +140,15 @@ class Harmonization:
             location, scale = np.vstack([location, learnt[0]]), np.vstack([scale, learnt[1]])
         lift = None if self.shift is None else -self.shift
         step = ScannerAdjustment(
-            Z, self.coefficients, lift, None, self.shift is not None, codes, self.mean, location, scale
+            Z,
+            self.coefficients,
+            lift,
+            None,
+            self.shift is not None,
+            codes,
+            self.mean,
+            location,
+            scale,
         )
         counts = Counter(codes.tolist())
         notes = tuple(
@@ -132,7 +157,9 @@ class Harmonization:
         )
         return adjusted(X, AdjustedMaps(given.maps, step, self, notes, given.n_stacked))
 
-    def check(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    def check(
+        self, participants: Mapping[str, Any], subjects: Sequence[str]
+    ) -> tuple[list[str], np.ndarray]:
         """Check new scans: all levels (new ones last), and the level of each scan."""
         cells = _scanners(self.column, participants, subjects)
         counts = Counter(cell for cell in cells if cell not in self.levels)
@@ -149,7 +176,9 @@ class Harmonization:
         levels = [*self.levels, *sorted(counts)]
         return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
 
-    def _learn(self, given: Given, codes: np.ndarray, Z: np.ndarray, n_new: int) -> tuple[np.ndarray, np.ndarray]:
+    def _learn(
+        self, given: Given, codes: np.ndarray, Z: np.ndarray, n_new: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Location and scale of new levels, given the fitted mean, effects and standard deviations."""
         used = (self.sd > 0) if given.mask is None else (self.sd > 0) & given.mask
         location, scale = np.zeros((n_new, len(used))), np.ones((n_new, len(used)))
@@ -161,12 +190,19 @@ class Harmonization:
                 who = np.flatnonzero(codes == len(self.levels) + i)
                 found = [np.zeros(used.sum()), np.ones(used.sum())]
                 stream = Stream(Subset(source, subjects=who))
-                for rows, block in pass_over(stream, each_wide_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]):
+                for rows, block in pass_over(
+                    stream, each_wide_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]
+                ):
                     found[0][rows], found[1][rows] = block["site.level"], block["site.squares"]
                 known = np.isfinite(found[0]) & np.isfinite(found[1])
                 for mine in (known & (part == one) for one in np.unique(part)):
-                    gamma, delta = shrunk(found[0][mine], found[1][mine], len(who), self.empirical_bayes)
-                    location[i, sites[mine]], scale[i, sites[mine]] = gamma * sd[mine], np.sqrt(delta)
+                    gamma, delta = shrunk(
+                        found[0][mine], found[1][mine], len(who), self.empirical_bayes
+                    )
+                    location[i, sites[mine]], scale[i, sites[mine]] = (
+                        gamma * sd[mine],
+                        np.sqrt(delta),
+                    )
         return location, scale
 
     @property
@@ -178,7 +214,10 @@ class Harmonization:
     def combat(self) -> ComBat:
         """A `ComBat` with the same settings, for other scans."""
         keep = tuple(term.asked for term in self.terms)
-        settings: dict[str, Any] = {"reference": self.reference, "empirical_bayes": self.empirical_bayes}
+        settings: dict[str, Any] = {
+            "reference": self.reference,
+            "empirical_bayes": self.empirical_bayes,
+        }
         return ComBat(self.column, keep, **settings, min_scans=self.least)
 
     @property
@@ -192,16 +231,22 @@ class Harmonization:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether another `Harmonization` makes the same adjustment, for example after saving and loading a model."""
+        """Whether another `Harmonization` makes the same adjustment, for example after saving and
+        loading a model.
+        """
         if self is other or not isinstance(other, Harmonization):
             return self is other
         shift = lambda one: np.zeros(0) if one.shift is None else one.shift
         arrays = lambda one: (one.mean, one.coefficients, one.location, one.scale, shift(one))
         alike = (self.column, self.levels, self.terms) == (other.column, other.levels, other.terms)
-        return alike and all(np.array_equal(a, b) for a, b in zip(arrays(self), arrays(other), strict=True))
+        return alike and all(
+            np.array_equal(a, b) for a, b in zip(arrays(self), arrays(other), strict=True)
+        )
 
     def __str__(self) -> str:
-        listed = ", ".join(f"{level}: {n}" for level, n in zip(self.levels, self.counts, strict=True))
+        listed = ", ".join(
+            f"{level}: {n}" for level, n in zip(self.levels, self.counts, strict=True)
+        )
         kept = f", keeping the effects of {', '.join(map(str, self.terms))}" if self.terms else ""
         return f"{self.column} ({listed}){kept}"
 
@@ -214,10 +259,12 @@ class ComBat(TransformerMixin, BaseEstimator):
     site : str, default="site"
         Column of the participants table with the scanner or site of each scan.
     keep : sequence of str, default=()
-        Columns whose effects stay in the maps, such as ("age", "sex"), coded as in `Covariates`. Name everything that
-        differs between sites and matters: other differences are removed as differences between scanners.
+        Columns whose effects stay in the maps, such as ("age", "sex"), coded as in `Covariates`.
+        Name everything that differs between sites and matters: other differences are removed as
+        differences between scanners.
     reference : str or None, default=None
-        Site whose maps do not change; the others are adjusted to it. None adjusts all to their mean.
+        Site whose maps do not change; the others are adjusted to it. None adjusts all to their
+        mean.
     empirical_bayes : bool, default=True
         Whether to shrink estimates towards values that all sites of the mesh share.
     nonnegative : bool or None, default=None
@@ -228,7 +275,8 @@ class ComBat(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     harmonization_ : Harmonization
-        The estimates. A model that is fitted to harmonized maps keeps them as its own `harmonization_`.
+        The estimates. A model that is fitted to harmonized maps keeps them as its own
+        `harmonization_`.
     n_features_in_ : int
         Number of sites of the mesh.
 
@@ -238,7 +286,8 @@ class ComBat(TransformerMixin, BaseEstimator):
 
     References
     ----------
-    Johnson, Li & Rabinovic 2007, Biostatistics 8:118-127. Fortin et al. 2018, NeuroImage 167:104-120.
+    Johnson, Li & Rabinovic 2007, Biostatistics 8:118-127. Fortin et al. 2018, NeuroImage
+    167:104-120.
 
     Examples
     --------
@@ -282,7 +331,8 @@ class ComBat(TransformerMixin, BaseEstimator):
         X : Cohort, or array of shape (n_subjects, n_sites)
             Maps; an array needs `participants`.
         participants : mapping, DataFrame or sequence, optional
-            Column → one value per subject, or the values of the site column alone. Default: those of the cohort.
+            Column → one value per subject, or the values of the site column alone. Default: those
+            of the cohort.
         mask : bool array of shape (n_sites,), optional
             True for sites of the mesh in use. Default: that of the cohort.
 
@@ -330,7 +380,8 @@ class ComBat(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, participants: Any = None) -> Any:
-        """Harmonize maps of scans, new or fitted. Nothing is copied: values are computed when the result is sliced.
+        """Harmonize maps of scans, new or fitted. Nothing is copied: values are computed when the
+        result is sliced.
 
         Examples
         --------
@@ -343,7 +394,9 @@ class ComBat(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return self.harmonization_.apply(X, participants)
 
-    def fit_transform(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> Any:
+    def fit_transform(
+        self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None
+    ) -> Any:
         """Fit, and return the harmonized maps of the fitted scans."""
         return self.fit(X, participants, mask=mask).transform(X, participants)
 
@@ -367,7 +420,9 @@ class ComBat(TransformerMixin, BaseEstimator):
             )
         levels = tuple(sorted(counts))
         if self.reference is not None and str(self.reference) not in levels:
-            raise ArgumentError("reference", self.reference, f"a value of column {shown}: {some(levels, 10)}")
+            raise ArgumentError(
+                "reference", self.reference, f"a value of column {shown}: {some(levels, 10)}"
+            )
         terms, Z = code_terms([f"{column}{_CATEGORY}", *self.keep], participants, subjects, "keep")
         codes = np.array([levels.index(cell) for cell in cells], dtype=np.int64)
         reference = None if self.reference is None else levels.index(str(self.reference))
@@ -377,7 +432,9 @@ class ComBat(TransformerMixin, BaseEstimator):
 _CATEGORY = ":category"
 
 
-def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), reference: str | None = None) -> ComBat | None:
+def as_combat(
+    harmonize: ComBat | str | None, keep: Sequence[str] = (), reference: str | None = None
+) -> ComBat | None:
     """The ComBat that is meant by a column and the columns to keep."""
     if isinstance(harmonize, str):
         return ComBat(harmonize, tuple(keep), reference=reference)
@@ -386,11 +443,15 @@ def as_combat(harmonize: ComBat | str | None, keep: Sequence[str] = (), referenc
             if given:
                 raise ArgumentError(name, None, f"{{{name}}} needs {{harmonize}}")
     elif not isinstance(harmonize, ComBat):
-        raise ArgumentError("harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None")
+        raise ArgumentError(
+            "harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None"
+        )
     return harmonize
 
 
-def columns_needed(harmonize: ComBat | str | None, keep: Sequence[str], covariates: Sequence[str]) -> list[str]:
+def columns_needed(
+    harmonize: ComBat | str | None, keep: Sequence[str], covariates: Sequence[str]
+) -> list[str]:
     """Columns of the participants' table that harmonizing and covariates use."""
     combat = as_combat(harmonize, keep if isinstance(harmonize, str) else ())
     own = [] if combat is None else [combat.column, *combat.keep]
@@ -399,7 +460,10 @@ def columns_needed(harmonize: ComBat | str | None, keep: Sequence[str], covariat
 
 def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     """What harmonized values need to stay ≥ 0, and their variance."""
-    return {"site.shift": lift_to_zero(x), "site.left": np.square(x - x.mean(axis=1, keepdims=True)).sum(axis=1)}
+    return {
+        "site.shift": lift_to_zero(x),
+        "site.left": np.square(x - x.mean(axis=1, keepdims=True)).sum(axis=1),
+    }
 
 
 def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any) -> Arrays:

@@ -1,8 +1,9 @@
-"""Scanners and covariates taken out of maps by what some of the subjects say: a training part, and nobody else.
+"""Scanners and covariates taken out of maps by what some of the subjects say: a training part, and
+nobody else.
 
-A regression acts on each site alone and is linear, so that of sums over faces is the sum of those of their sites. The
-scale of a scanner and the shift that keeps values ≥ 0 are not: on faces they are those of the means over faces, as
-z-scores are; `stream` finds them at every site.
+A regression acts on each site alone and is linear, so that of sums over faces is the sum of those
+of their sites. The scale of a scanner and the shift that keeps values ≥ 0 are not: on faces they
+are those of the means over faces, as z-scores are; `stream` finds them at every site.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Confounds:
     Z : (n_subjects, n_columns) covariates; None: none.
     nonnegative : whether values must not be negative.
     empirical_bayes : of the scanners' estimates.
-    n_stacked : number of measures that lie below each other in the maps: each has estimates of its own.
+    n_stacked : number of measures that lie below each other in the maps: each has estimates of its
+        own.
     """
 
     scans: Scans | None = None
@@ -59,7 +61,9 @@ class Confounds:
             return None
         return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes), n_stacked)
 
-    def taken_out(self, maps: np.ndarray, train: np.ndarray, part: np.ndarray | None = None) -> np.ndarray:
+    def taken_out(
+        self, maps: np.ndarray, train: np.ndarray, part: np.ndarray | None = None
+    ) -> np.ndarray:
         """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them.
 
         `part`: measure of each face, where there are several.
@@ -67,7 +71,9 @@ class Confounds:
         if self.n_stacked > 1:
             m, (rows, k) = self.n_stacked, maps.shape
             beside = maps.reshape(m, rows // m, k).swapaxes(0, 1).reshape(-1, m * k)
-            whole = self._alone.taken_out(beside, train[train < rows // m], np.repeat(np.arange(m), k))
+            whole = self._alone.taken_out(
+                beside, train[train < rows // m], np.repeat(np.arange(m), k)
+            )
             return whole.reshape(-1, m, k).swapaxes(0, 1).reshape(rows, k)
         if self.scans is not None:
             own, Z = self.scans.subset(train)
@@ -93,7 +99,9 @@ class Confounds:
         if self.n_stacked > 1:
             m, (n_sites, n_rows) = self.n_stacked, X.shape
             beside = Stream(Unstacked(X.source, m), X.runner)
-            whole = self._alone.stream(beside, train[train < n_rows // m], np.repeat(np.arange(m), n_sites))
+            whole = self._alone.stream(
+                beside, train[train < n_rows // m], np.repeat(np.arange(m), n_sites)
+            )
             return Stream(Restacked(whole.source, m), X.runner)
         if self.scans is not None:
             own, Z = self.scans.subset(train)
@@ -122,7 +130,9 @@ def _low_block(x: np.ndarray, shared: Mapping[str, Any]) -> dict[str, np.ndarray
 
 
 def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
-    """Data before anything was taken out of them, and what it was, to be found anew in parts of the subjects."""
+    """Data before anything was taken out of them, and what it was, to be found anew in parts of the
+    subjects.
+    """
     found = Confounds()
     while isinstance(X, AdjustedMaps | AdjustedCohort):
         maps = X.X if isinstance(X, AdjustedCohort) else X

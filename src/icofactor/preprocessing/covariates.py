@@ -1,20 +1,25 @@
-"""Age, sex, site: what is known of the subjects and not wanted in the components, taken out of the maps.
+"""Age, sex, site: what is known of the subjects and not wanted in the components, taken out of the
+maps.
 
 Model, per site v and subject s, by least squares over the subjects:
 
     X_sv = m_v + Σ_j (z_sj − z̄_j) β_jv + e_sv          adjusted X_sv = m_v + e_sv + a_v,   a_v ≥ 0
 
-where z are the covariates' columns (a number, or one 0/1 column per category but the first), z̄ their means over the
-fitted subjects and m_v the site's mean map. So every site keeps its mean, and only differences between subjects
-change. That is as structural-covariance NMF is used, except for how values stay ≥ 0: z-scores moved up by a constant
-would lose m, and with it what "parts" of the cortex means. Here the residuals stay on their mean, and
+where z are the covariates' columns (a number, or one 0/1 column per category but the first), z̄
+their means over the fitted subjects and m_v the site's mean map. So every site keeps its mean, and
+only differences between subjects
+change. That is as structural-covariance NMF is used, except for how values stay ≥ 0: z-scores moved
+up by a constant would lose m, and with it what "parts" of the cortex means. Here the residuals stay
+on their mean, and
 
-- the shift a_v is 0 where no fitted subject falls below 0, else just enough that the lowest one is 0. It is one number
-  per site, the same in every subject, so no difference between subjects changes;
-- a new subject who falls below 0 even so is set to 0 there, and how many values that were is counted.
+- the shift a_v is 0 where no fitted subject falls below 0, else just enough that the lowest one is
+  0. It is one number per site, the same in every subject, so no difference between subjects
+  changes;
+- a new subject who falls below 0 even so is set to 0 there, and how many values that were is
+  counted.
 
-Signed methods (DL) need neither. Everything is kept with the model, so that new subjects are adjusted by the fitted
-subjects' coefficients, means and shift, never by their own.
+Signed methods (DL) need neither. Everything is kept with the model, so that new subjects are
+adjusted by the fitted subjects' coefficients, means and shift, never by their own.
 """
 
 from __future__ import annotations
@@ -49,20 +54,22 @@ from icofactor.streaming.source import Adjustment
 class Covariates:
     """Linear effects of covariates on the maps, and how to remove them.
 
-    Use `Covariates.fit` to estimate the effects and `apply` to remove them. A model that is fitted to adjusted maps
-    keeps its covariates and removes them from new subjects.
+    Use `Covariates.fit` to estimate the effects and `apply` to remove them. A model that is fitted
+    to adjusted maps keeps its covariates and removes them from new subjects.
 
     Attributes
     ----------
     terms : tuple
         Covariates, in the order of the rows of `coefficients`.
     coefficients : array of shape (n_columns, n_sites)
-        Effects, in units of the data per unit of the covariate; 0 at masked sites. Of joined measures,
+        Effects, in units of the data per unit of the covariate; 0 at masked sites. Of joined
+        measures,
         whatever they share, the sites of each one after the other.
     shift : array of shape (n_sites,) or None
         Shift ≥ 0 that keeps adjusted values ≥ 0; None for data that may be negative.
     explained : float
-        Share of the between-subject variance that the covariates explain; of joined measures the mean.
+        Share of the between-subject variance that the covariates explain; of joined measures the
+        mean.
     explained_each : array of shape (n_measures,) or None
         That share of each of several measures.
     measures : tuple of str
@@ -103,9 +110,9 @@ class Covariates:
         X : Cohort, or array of shape (n_subjects, n_sites)
             Maps; an array needs `participants`.
         names : sequence of str
-            Columns of the participants table. Text columns, columns named in `CATEGORIES` (such as sex and site) and
-            columns written "name:category" are categories; other columns are numbers. The result of `code_terms` also
-            works.
+            Columns of the participants table. Text columns, columns named in `CATEGORIES` (such as
+            sex and site) and columns written "name:category" are categories; other columns are
+            numbers. The result of `code_terms` also works.
         participants : mapping, optional
             Column → one value per subject. Default: those of the cohort.
         mask : bool array of shape (n_sites,), optional
@@ -122,7 +129,11 @@ class Covariates:
         (('age', 'sex'), (2, 642))
         """
         given = parts_of(X, participants, ("harmonization_",))
-        terms, Z = names if isinstance(names, Coded) else code_terms(names, given.participants, given.subjects)
+        terms, Z = (
+            names
+            if isinstance(names, Coded)
+            else code_terms(names, given.participants, given.subjects)
+        )
         check_left(terms, [name for step in steps_of(X) for name in step.names])
         coefficients, shift = np.zeros((Z.shape[1], given.n_sites)), np.zeros(given.n_sites)
         source, sites, part = given.source(mask)
@@ -136,7 +147,13 @@ class Covariates:
         if not np.isfinite(total).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
-        return cls(terms, coefficients, shift if nonnegative else None, *share_of(part, total, left), given.measures)
+        return cls(
+            terms,
+            coefficients,
+            shift if nonnegative else None,
+            *share_of(part, total, left),
+            given.measures,
+        )
 
     def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
         """Remove the effects from maps of subjects, new or fitted.
@@ -165,7 +182,9 @@ class Covariates:
         given = parts_of(X, participants, ("harmonization_",))
         given.check("The covariates were", self.coefficients.shape[1], self.measures)
         Z, shift = columns_of(self.terms, given.participants, given.subjects), self.shift
-        less = Adjustment(Z, self.coefficients, None if shift is None else -shift, None, shift is not None)
+        less = Adjustment(
+            Z, self.coefficients, None if shift is None else -shift, None, shift is not None
+        )
         return adjusted(X, AdjustedMaps(given.maps, less, self, n_stacked=given.n_stacked))
 
     @property
@@ -184,7 +203,9 @@ class Covariates:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether another `Covariates` makes the same adjustment, for example after saving and loading a model."""
+        """Whether another `Covariates` makes the same adjustment, for example after saving and
+        loading a model.
+        """
         if self is other or not isinstance(other, Covariates):
             return self is other
         ours, theirs = (np.zeros(0) if c.shift is None else c.shift for c in (self, other))
@@ -196,7 +217,9 @@ class Covariates:
 
 
 def solver(Z: np.ndarray) -> np.ndarray:
-    """(n_columns, n_subjects) what makes coefficients of deviations; 0 for columns that do not vary."""
+    """(n_columns, n_subjects) what makes coefficients of deviations; 0 for columns that do not
+    vary.
+    """
     norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
     norms = np.where(norms > 0, norms, 1.0)
     return np.asarray(np.linalg.pinv(Z / norms) / norms[:, None])
@@ -222,7 +245,18 @@ def covariates_of(X: Any) -> Covariates | None:
     return found
 
 
-CATEGORIES = ("sex", "gender", "site", "scanner", "center", "centre", "batch", "group", "study", "cohort")
+CATEGORIES = (
+    "sex",
+    "gender",
+    "site",
+    "scanner",
+    "center",
+    "centre",
+    "batch",
+    "group",
+    "study",
+    "cohort",
+)
 """Columns that are categories even where they are coded by numbers."""
 _CATEGORY = ":category"
 _SKIP = " (load_cohort(needed=...); on the command line --missing-covariates skip)"
@@ -235,9 +269,11 @@ class Term:
     Attributes
     ----------
     name : column of the participants' table.
-    levels : the categories, the first being the one the others are compared with; None for a number.
+    levels : the categories, the first being the one the others are compared with; None for a
+        number.
     means : z̄, one per column.
-    span : the lowest and the highest number in the fitted subjects; () for categories, and in older models.
+    span : the lowest and the highest number in the fitted subjects; () for categories, and in older
+        models.
     """
 
     name: str
@@ -261,13 +297,19 @@ class Term:
         return _dummies(cells, self.levels) - self.means
 
     def beyond(self, values: Sequence[Any], subjects: Sequence[str]) -> str:
-        """Who has a number outside the fitted ones, as text; "" where nobody has, or they are not known."""
+        """Who has a number outside the fitted ones, as text; "" where nobody has, or they are not
+        known.
+        """
         if not self.span:
             return ""
         numbers = _numbers(self.name, cells_of(self.name, values, subjects), subjects)
         outside = np.flatnonzero((numbers < self.span[0]) | (numbers > self.span[1])).tolist()
         known = f"{self.span[0]:g} to {self.span[1]:g}"
-        return f"{literal(self.name)} (fitted: {known}) in {people(outside, subjects)}" if outside else ""
+        return (
+            f"{literal(self.name)} (fitted: {known}) in {people(outside, subjects)}"
+            if outside
+            else ""
+        )
 
     @property
     def asked(self) -> str:
@@ -279,7 +321,9 @@ class Term:
 
 
 class Coded(NamedTuple):
-    """Covariates of the fitted subjects: the terms, and Z, their centred columns, one row per subject."""
+    """Covariates of the fitted subjects: the terms, and Z, their centred columns, one row per
+    subject.
+    """
 
     terms: tuple[Term, ...]
     Z: np.ndarray
@@ -287,19 +331,28 @@ class Coded(NamedTuple):
 
 def _recoding(found: Sequence[str], levels: Sequence[str]) -> str:
     """Advice where the categories are those of the fit by other names: female and male for F and M."""
-    named = {cell: [level for level in levels if level[:1].casefold() == cell[:1].casefold()] for cell in found}
+    named = {
+        cell: [level for level in levels if level[:1].casefold() == cell[:1].casefold()]
+        for cell in found
+    }
     same = lambda cell, level: (
         level.casefold().startswith(cell.casefold()) or cell.casefold().startswith(level.casefold())
     )
     if not all(len(near) == 1 and same(cell, near[0]) for cell, near in named.items()):
         return ""
-    return "recode the table: " + literal(", ".join(f"{cell} as {near[0]}" for cell, near in named.items()))
+    return "recode the table: " + literal(
+        ", ".join(f"{cell} as {near[0]}" for cell, near in named.items())
+    )
 
 
 def code_terms(
-    names: Sequence[str], participants: Mapping[str, Any], subjects: Sequence[str], argument: str = "covariates"
+    names: Sequence[str],
+    participants: Mapping[str, Any],
+    subjects: Sequence[str],
+    argument: str = "covariates",
 ) -> Coded:
-    """The terms of the fitted subjects and their centred columns; refuses what cannot be told apart.
+    """The terms of the fitted subjects and their centred columns; refuses what cannot be told
+    apart.
 
     `argument`: what the caller calls the names.
     """
@@ -324,7 +377,10 @@ def code_terms(
     for i in range(1, len(terms) + 1):
         sofar = np.hstack(blocks[:i])
         if np.linalg.matrix_rank(sofar / np.linalg.norm(sofar, axis=0), tol=1e-8) < sofar.shape[1]:
-            last, before = literal(repr(terms[i - 1].name)), ", ".join(repr(term.name) for term in terms[: i - 1])
+            last, before = (
+                literal(repr(terms[i - 1].name)),
+                ", ".join(repr(term.name) for term in terms[: i - 1]),
+            )
             raise _wrong(
                 f"covariate {last} cannot be distinguished from {literal(before)} in these subjects: leave one out",
                 argument,
@@ -336,13 +392,20 @@ def check_left(terms: Sequence[Term], taken: Sequence[str]) -> None:
     """Refuse covariates among columns whose effects were taken out already."""
     for term in terms:
         if term.name in taken:
-            raise _wrong(f"covariate {literal(repr(term.name))} is already harmonized: leave it out")
+            raise _wrong(
+                f"covariate {literal(repr(term.name))} is already harmonized: leave it out"
+            )
 
 
 def columns_of(
-    terms: Sequence[Term], participants: Mapping[str, Any], subjects: Sequence[str], argument: str = "covariates"
+    terms: Sequence[Term],
+    participants: Mapping[str, Any],
+    subjects: Sequence[str],
+    argument: str = "covariates",
 ) -> np.ndarray:
-    """Centred columns of subjects, new or not; whatever is wrong with any covariate is said at once."""
+    """Centred columns of subjects, new or not; whatever is wrong with any covariate is said at
+    once.
+    """
     problems, blocks = [], []
     for term in terms:
         try:
@@ -362,23 +425,36 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
 def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
     cells = cells_of(name, values, subjects)
     levels = None
-    commas = all(is_number(cell.replace(",", ".")) for cell in cells) and name.lower() not in CATEGORIES
+    commas = (
+        all(is_number(cell.replace(",", ".")) for cell in cells) and name.lower() not in CATEGORIES
+    )
     if category or (is_category(name, cells) and not commas):
         levels = tuple(sorted(set(cells)))
     columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
     if np.ptp(columns, axis=0).max(initial=0) == 0:
-        raise _wrong(f"covariate {literal(repr(name))} is {literal(cells[0])} in all subjects: leave it out")
+        raise _wrong(
+            f"covariate {literal(repr(name))} is {literal(cells[0])} in all subjects: leave it out"
+        )
     span = () if levels else (float(columns.min()), float(columns.max()))
     return Term(name, levels, tuple(columns.mean(axis=0).tolist()), span)
 
 
-def table_column(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> Sequence[Any]:
+def table_column(
+    name: str, participants: Mapping[str, Any], subjects: Sequence[str]
+) -> Sequence[Any]:
     """A column of the participants' table, one value per subject."""
     if name not in participants:
-        known = ", ".join(repr(str(column)) for column in participants if column != "participant_id") or "none"
+        known = (
+            ", ".join(repr(str(column)) for column in participants if column != "participant_id")
+            or "none"
+        )
         if known == "none":
-            raise _wrong(f"covariate {literal(repr(name))} needs {{participants}}, a table with that column")
-        text = f"the participants table has no column {name!r} for a covariate; its columns: {known}"
+            raise _wrong(
+                f"covariate {literal(repr(name))} needs {{participants}}, a table with that column"
+            )
+        text = (
+            f"the participants table has no column {name!r} for a covariate; its columns: {known}"
+        )
         raise _wrong(literal(text))
     values = participants[name]
     if len(values) != len(subjects):
@@ -394,7 +470,9 @@ def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[
     if missing:
         who = "subject" if len(missing) == 1 else "subjects"
         who = f"{who} {some([subjects[i] for i in missing], len(missing))}"  # all of them, for {exclude}
-        raise _wrong(f"covariate {literal(repr(name))} is missing for {who}: fill it in or leave them out{_SKIP}")
+        raise _wrong(
+            f"covariate {literal(repr(name))} is missing for {who}: fill it in or leave them out{_SKIP}"
+        )
     return cells
 
 
@@ -405,13 +483,17 @@ def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.nda
         remedy = f"if it is a category, fit with {literal(name)}{_CATEGORY}"
         if all(is_number(cells[i].replace(",", ".")) for i in wrong):
             remedy = "write a decimal point, not a comma"
-        raise _wrong(f"covariate {literal(repr(name))} contains numbers, but {cell} in {who}; {remedy}")
+        raise _wrong(
+            f"covariate {literal(repr(name))} contains numbers, but {cell} in {who}; {remedy}"
+        )
     return np.array([float(cell) for cell in cells])
 
 
 def _dummies(cells: Sequence[str], levels: Sequence[str]) -> np.ndarray:
     """One 0/1 column per category but the first."""
-    return np.array([[float(cell == level) for level in levels[1:]] for cell in cells]).reshape(len(cells), -1)
+    return np.array([[float(cell == level) for level in levels[1:]] for cell in cells]).reshape(
+        len(cells), -1
+    )
 
 
 def people(numbers: Sequence[int], subjects: Sequence[str]) -> str:

@@ -1,4 +1,6 @@
-"""Finished maps of subjects, kept in a folder until the stores are written, so that an interrupted run resumes."""
+"""Finished maps of subjects, kept in a folder until the stores are written, so that an interrupted
+run resumes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from icofactor.io.url import local
 class FinishedMaps:
     """A folder with one file per finished map.
 
-    A file counts only for the settings and the input files that its map was made with; otherwise the map is made again.
+    A file counts only for the settings and the input files that its map was made with; otherwise
+    the map is made again.
 
     Parameters
     ----------

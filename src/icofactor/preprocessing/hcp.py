@@ -1,4 +1,6 @@
-"""The maps and series of an HCP tree, on fs_LR 32k: which files, reading them, and the way to an fsaverage mesh."""
+"""The maps and series of an HCP tree, on fs_LR 32k: which files, reading them, and the way to an
+fsaverage mesh.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_roi, as_sphere
 
 KINDS = ("thickness", "myelin", "reho", "alff")
-MAPS = {"thickness": "thickness_MSMAll", "corrected": "corrThickness_MSMAll", "myelin": "MyelinMap_BC_MSMAll"}
+MAPS = {
+    "thickness": "thickness_MSMAll",
+    "corrected": "corrThickness_MSMAll",
+    "myelin": "MyelinMap_BC_MSMAll",
+}
 SERIES = "_Atlas_MSMAll_hp2000_clean"
 
 
@@ -76,7 +82,8 @@ def find_inputs(
     subjects : sequence of str, optional
         Subjects to find. Default: all.
     map_name : str, optional
-        Part of the file name between "{id}." and ".32k_fs_LR.dscalar.nii". Default: that of the kind.
+        Part of the file name between "{id}." and ".32k_fs_LR.dscalar.nii". Default: that of the
+        kind.
     runs : sequence of str, optional
         Names of the runs. Default: all rfMRI_REST* that any subject has.
     series : str, optional
@@ -100,10 +107,14 @@ def find_inputs(
         )
     absent = sorted(set(subjects or ()) - set(places))
     if absent:
-        raise CohortError(tree, f"has no subject {some(absent)}; it has {len(places)}: {some(places)}")
+        raise CohortError(
+            tree, f"has no subject {some(absent)}; it has {len(places)}: {some(places)}"
+        )
     chosen = [place for name, place in places.items() if subjects is None or name in subjects]
     if kind in ("thickness", "myelin"):
-        return [_inputs(place, {"map": map_file(place, map_name or MAPS[kind])}) for place in chosen]
+        return [
+            _inputs(place, {"map": map_file(place, map_name or MAPS[kind])}) for place in chosen
+        ]
     for run in runs or ():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", run):
             raise ArgumentError("runs", run, "names of folders such as rfMRI_REST1_LR")
@@ -114,12 +125,16 @@ def find_inputs(
             f"has no series MNINonLinear/Results/{RESTING_RUNS}/RUN{literal(series)}.dtseries.nii of any subject: name "
             "the {runs}, or what follows RUN in the names of the files ({series})",
         )
-    return [_inputs(place, {run: series_file(place, run, series) for run in wanted}) for place in chosen]
+    return [
+        _inputs(place, {run: series_file(place, run, series) for run in wanted}) for place in chosen
+    ]
 
 
 def _inputs(place: Path, files: Mapping[str, Path]) -> Inputs:
     there = {name: file for name, file in files.items() if file.is_file()}
-    return Inputs(place.name, there, {name: file for name, file in files.items() if name not in there})
+    return Inputs(
+        place.name, there, {name: file for name, file in files.items() if name not in there}
+    )
 
 
 @contextmanager
@@ -140,12 +155,16 @@ def read_map(file: Path) -> dict[str, NDArray[Any]]:
     parts = _read(file).parts
     for values in parts.values():
         if len(values) != 1:
-            raise CohortError(file, f"has {len(values)} maps; a file with one map per subject was expected")
+            raise CohortError(
+                file, f"has {len(values)} maps; a file with one map per subject was expected"
+            )
     return {str(side): values[0] for side, values in parts.items()}
 
 
 def read_series(file: Path, side: str) -> tuple[NDArray[Any], float | None]:
-    """(n_vertices, n_volumes) series of a hemisphere, NaN where the file has none; and the seconds between volumes."""
+    """(n_vertices, n_volumes) series of a hemisphere, NaN where the file has none; and the seconds
+    between volumes.
+    """
     maps = _read(file)
     if side not in maps.parts:
         raise CohortError(file, f"has no {side} cortex")
@@ -161,11 +180,14 @@ def _read(file: Path) -> Any:
     maps = read_maps(file)
     for side, values in maps.parts.items():
         if side is None or values.shape[1] != N_FS_LR:
-            raise CohortError(file, f"its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_FS_LR}")
+            raise CohortError(
+                file, f"its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_FS_LR}"
+            )
     return maps
 
 
-# A vertex of the target counts as cortex when at least half of what it would be made of lies in the cortex.
+# A vertex of the target counts as cortex when at least half of what it would be made of lies in the
+# cortex.
 MOSTLY = 0.5
 
 
@@ -209,7 +231,9 @@ class Projection:
 
     def digest(self) -> str:
         """Tells this projection from others."""
-        return digest(self.roi, self.weights.data, self.weights.indices, self.weights.indptr, self.mask)
+        return digest(
+            self.roi, self.weights.data, self.weights.indices, self.weights.indptr, self.mask
+        )
 
 
 def projections(
@@ -226,19 +250,29 @@ def projections(
     cortex : the region that holds data.
     """
     sides = hemispheres(hemisphere, "hemisphere")
-    return {side: _projection(spheres, side, target, method, cortex.regions[side]) for side in sides}
+    return {
+        side: _projection(spheres, side, target, method, cortex.regions[side]) for side in sides
+    }
 
 
-def _projection(spheres: str | Path, side: str, target: str, method: str, roi: NDArray[np.bool_]) -> Projection:
+def _projection(
+    spheres: str | Path, side: str, target: str, method: str, roi: NDArray[np.bool_]
+) -> Projection:
     resampler = fs_lr_to_fsaverage(spheres, side, target, method, roi=roi)
     source = as_sphere(resampler.source_sphere, "sphere of fs_LR 32k")
     return Projection(
-        source.faces, roi, resampler.weights, resampler.coverage >= MOSTLY, Sites.from_file(resampler.target_sphere)
+        source.faces,
+        roi,
+        resampler.weights,
+        resampler.coverage >= MOSTLY,
+        Sites.from_file(resampler.target_sphere),
     )
 
 
 def atlas_cortex(spheres: str | Path) -> Cortex | None:
-    """The cortex of fs_LR 32k that comes with the spheres (atlasroi); None when the folder has none."""
+    """The cortex of fs_LR 32k that comes with the spheres (atlasroi); None when the folder has
+    none.
+    """
     found = {}
     for side in SIDES:
         (plain,) = find_meshes(spheres, side, ("fsLR32k",), areas=False)
@@ -253,7 +287,9 @@ def atlas_cortex(spheres: str | Path) -> Cortex | None:
 
 
 def file_cortex(files: Iterable[Path]) -> Cortex:
-    """The cortex as the brain models of the first readable CIFTI file have it: where it holds a value at all."""
+    """The cortex as the brain models of the first readable CIFTI file have it: where it holds a
+    value at all.
+    """
     unreadable = ""
     for file in files:
         try:

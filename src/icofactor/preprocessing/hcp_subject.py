@@ -15,10 +15,19 @@ from icofactor.errors import ArgumentError, CohortError
 from icofactor.preprocessing.hcp import KINDS, Inputs, Projection, naming, read_map, read_series
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.reho import reho, ring_incidence
-from icofactor.preprocessing.temporal import Bools, alff, bandpass, check_order, checked_tr, concatenate_runs
+from icofactor.preprocessing.temporal import (
+    Bools,
+    alff,
+    bandpass,
+    check_order,
+    checked_tr,
+    concatenate_runs,
+)
 
 MAX_MISSING = 0.01
-"""Share of the cortex that may be filled: a few dead vertices where the signal is lost, not a whole region."""
+"""Share of the cortex that may be filled: a few dead vertices where the signal is lost, not a whole
+region.
+"""
 _ROWS = 1024
 
 
@@ -28,11 +37,15 @@ def still_vertices(series: NDArray[Any]) -> Bools:
     for first in range(0, len(series), _ROWS):
         block = series[first : first + _ROWS]
         # NaN among numbers equals nothing, so it is not still: the steps that follow refuse it
-        still[first : first + len(block)] = (block == block[:, :1]).all(axis=1) | np.isnan(block).all(axis=1)
+        still[first : first + len(block)] = (block == block[:, :1]).all(axis=1) | np.isnan(
+            block
+        ).all(axis=1)
     return still
 
 
-def check_missing(missing: Bools, cortex: Bools, side: str, what: str, most: float = MAX_MISSING) -> None:
+def check_missing(
+    missing: Bools, cortex: Bools, side: str, what: str, most: float = MAX_MISSING
+) -> None:
     """Refuse when more than the share `most` of a hemisphere's cortex is missing.
 
     Parameters
@@ -51,8 +64,12 @@ def check_missing(missing: Bools, cortex: Bools, side: str, what: str, most: flo
         )
 
 
-def fill_from_neighbours(values: NDArray[Any], missing: Bools, cortex: Bools, faces: ArrayLike) -> NDArray[Any]:
-    """A map (n_vertices,) with the missing vertices set to the mean of their neighbours in the cortex, rim first."""
+def fill_from_neighbours(
+    values: NDArray[Any], missing: Bools, cortex: Bools, faces: ArrayLike
+) -> NDArray[Any]:
+    """A map (n_vertices,) with the missing vertices set to the mean of their neighbours in the
+    cortex, rim first.
+    """
     if not missing.any():
         return values
     around = ring_incidence(faces, len(values), 1)
@@ -102,8 +119,8 @@ class Steps:
     kind : {"thickness", "myelin", "reho", "alff"}
         Kind of map.
     limit : float or None
-        For thickness and myelin: limit of outliers in median absolute deviations, over the cortex of both hemispheres;
-        None for no limit.
+        For thickness and myelin: limit of outliers in median absolute deviations, over the cortex
+        of both hemispheres; None for no limit.
     tr : float or None
         Seconds between volumes; None reads it from the file.
     low, high : float
@@ -115,8 +132,8 @@ class Steps:
     detrend, normalize : bool, str or None
         See `alff`.
     max_missing : float
-        Share of the cortex of a hemisphere that may lack data (series that never vary, values that are not finite).
-        These vertices get the mean of their neighbours, before resampling.
+        Share of the cortex of a hemisphere that may lack data (series that never vary, values that
+        are not finite). These vertices get the mean of their neighbours, before resampling.
 
     Examples
     --------
@@ -148,29 +165,50 @@ class Steps:
         if self.limit is not None and not self.limit > 0:
             raise ArgumentError("n_deviations", self.limit, "positive")
         if not 0 <= self.max_missing < 1:
-            raise ArgumentError("max_missing", self.max_missing, "a share of the cortex, 0 or more and under 1")
+            raise ArgumentError(
+                "max_missing", self.max_missing, "a share of the cortex, 0 or more and under 1"
+            )
         for name in ("rings", "order"):
             check_value(name, getattr(self, name), Whole(1))
 
     def record(self) -> list[dict[str, Any]]:
         """Steps in order, with their settings, for the provenance."""
-        return [*self._computed(), {"step": "fill_from_neighbours", "max_missing": self.max_missing}]
+        return [
+            *self._computed(),
+            {"step": "fill_from_neighbours", "max_missing": self.max_missing},
+        ]
 
     def _computed(self) -> list[dict[str, Any]]:
         every = asdict(self)
-        band = {"low_hz": self.low, "high_hz": self.high, "tr": "of the file" if self.tr is None else self.tr}
+        band = {
+            "low_hz": self.low,
+            "high_hz": self.high,
+            "tr": "of the file" if self.tr is None else self.tr,
+        }
         if self.kind == "reho":
             return [
                 {"step": "bandpass", "method": self.filter, "order": self.order, **band},
                 {"step": "concatenate_runs", "each_run": "zero mean, unit L2 norm"},
-                {"step": "reho", "mesh": "fs_LR 32k", **{key: every[key] for key in ("rings", "tie_correction")}},
+                {
+                    "step": "reho",
+                    "mesh": "fs_LR 32k",
+                    **{key: every[key] for key in ("rings", "tie_correction")},
+                },
             ]
         if self.kind == "alff":
-            return [{"step": "alff", **band, **{key: every[key] for key in ("detrend", "normalize")}}]
-        return [] if self.limit is None else [{"step": "limit_outliers", "n_deviations": self.limit, "over": "subject"}]
+            return [
+                {"step": "alff", **band, **{key: every[key] for key in ("detrend", "normalize")}}
+            ]
+        return (
+            []
+            if self.limit is None
+            else [{"step": "limit_outliers", "n_deviations": self.limit, "over": "subject"}]
+        )
 
 
-def subject_map(inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], cortex: Regions) -> SubjectMap:
+def subject_map(
+    inputs: Inputs, steps: Steps, ways: Mapping[str, Projection], cortex: Regions
+) -> SubjectMap:
     """Map of one subject on the target, the left hemisphere first; for ALFF `inputs` holds one run.
 
     Raises
@@ -199,7 +237,11 @@ def _carried(ways: Mapping[str, Projection], parts: Mapping[str, _Part]) -> Subj
         for side, way in ways.items()
     ]
     n_filled = sum(int(parts[side].missing.sum()) for side in ways)
-    return SubjectMap(np.concatenate(maps), n_filled, tuple(sorted({tr for part in parts.values() for tr in part.tr})))
+    return SubjectMap(
+        np.concatenate(maps),
+        n_filled,
+        tuple(sorted({tr for part in parts.values() for tr in part.tr})),
+    )
 
 
 def _reho(side: str, way: Projection, files: list[Path], steps: Steps) -> _Part:
@@ -207,7 +249,17 @@ def _reho(side: str, way: Projection, files: list[Path], steps: Steps) -> _Part:
     for file in files:
         series, tr, still = _series(file, side, way, steps)
         with naming(file):
-            runs.append(bandpass(series, tr, steps.low, steps.high, steps.filter, steps.order, mask=way.roi & ~still))
+            runs.append(
+                bandpass(
+                    series,
+                    tr,
+                    steps.low,
+                    steps.high,
+                    steps.filter,
+                    steps.order,
+                    mask=way.roi & ~still,
+                )
+            )
         times.append(tr)
         missing |= still
     with naming(files[-1]):
@@ -215,18 +267,30 @@ def _reho(side: str, way: Projection, files: list[Path], steps: Steps) -> _Part:
     used = way.roi & ~missing
     together = concatenate_runs(runs, mask=used)
     runs.clear()
-    return _Part(reho(together, way.faces, steps.rings, steps.tie_correction, mask=used), missing, tuple(times))
+    return _Part(
+        reho(together, way.faces, steps.rings, steps.tie_correction, mask=used),
+        missing,
+        tuple(times),
+    )
 
 
 def _alff(side: str, way: Projection, file: Path, steps: Steps) -> _Part:
     series, tr, still = _series(file, side, way, steps)
     with naming(file):
         used = way.roi & ~still
-        return _Part(alff(series, tr, steps.low, steps.high, steps.detrend, steps.normalize, mask=used), still, (tr,))
+        return _Part(
+            alff(series, tr, steps.low, steps.high, steps.detrend, steps.normalize, mask=used),
+            still,
+            (tr,),
+        )
 
 
-def _series(file: Path, side: str, way: Projection, steps: Steps) -> tuple[NDArray[Any], float, NDArray[np.bool_]]:
-    """Series of a hemisphere, seconds between volumes, and the few vertices of the cortex that never vary."""
+def _series(
+    file: Path, side: str, way: Projection, steps: Steps
+) -> tuple[NDArray[Any], float, NDArray[np.bool_]]:
+    """Series of a hemisphere, seconds between volumes, and the few vertices of the cortex that
+    never vary.
+    """
     series, found = read_series(file, side)
     with naming(file):
         if steps.tr is None and found is None:
@@ -237,7 +301,9 @@ def _series(file: Path, side: str, way: Projection, steps: Steps) -> tuple[NDArr
         return series, tr, still
 
 
-def _morphometry(file: Path, steps: Steps, ways: Mapping[str, Projection], cortex: Regions) -> SubjectMap:
+def _morphometry(
+    file: Path, steps: Steps, ways: Mapping[str, Projection], cortex: Regions
+) -> SubjectMap:
     maps = read_map(file)
     lacking = [side for side in ways if side not in maps]
     if lacking:
@@ -245,9 +311,12 @@ def _morphometry(file: Path, steps: Steps, ways: Mapping[str, Projection], corte
     missing = {side: cortex[side] & ~np.isfinite(values) for side, values in maps.items()}
     with naming(file):
         for side in maps:
-            check_missing(missing[side], cortex[side], side, "have no finite value", steps.max_missing)
+            check_missing(
+                missing[side], cortex[side], side, "have no finite value", steps.max_missing
+            )
         if steps.limit is not None:
-            # over both hemispheres also when one is asked for: a subject's bounds do not depend on what is looked at
+            # over both hemispheres also when one is asked for: a subject's bounds do not depend on
+            # what is looked at
             inside = {side: cortex[side] & ~missing[side] for side in maps}
             values = np.concatenate([maps[side][where] for side, where in inside.items()])
             limited = limit_outliers(values[None], steps.limit)[0]

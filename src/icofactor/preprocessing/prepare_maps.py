@@ -1,4 +1,6 @@
-"""Outliers, smoothing and resampling of whole cohorts, some subjects at a time, into a cohort store."""
+"""Outliers, smoothing and resampling of whole cohorts, some subjects at a time, into a cohort
+store.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ class Changes:
     fwhm : float or None
         Width in mm of the smoothing along the surface; None for no smoothing.
     surfaces : paths or None
-        Midthickness surfaces to smooth along, one per hemisphere. None uses the middle between white and pial of
-        fsaverage5, which is part of nilearn, for cohorts on that mesh.
+        Midthickness surfaces to smooth along, one per hemisphere. None uses the middle between
+        white and pial of fsaverage5, which is part of nilearn, for cohorts on that mesh.
     resample_to : str or None
         Standard mesh to resample to, such as "fsaverage5"; None stays on the mesh.
     spheres : path or None
@@ -90,7 +92,11 @@ def prepare_cohort(
     """
     plan = _plan(cohort, changes)
     blocks = _blocks(cohort, plan, progress)
-    return append_store(out, blocks) if append else create_store(out, blocks, overwrite=overwrite, dtype=dtype)
+    return (
+        append_store(out, blocks)
+        if append
+        else create_store(out, blocks, overwrite=overwrite, dtype=dtype)
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,9 @@ def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
         steps.append({"step": "limit_outliers", "n_deviations": changes.limit, "over": "subject"})
     if changes.fwhm is not None:
         transforms.append(_by_side(cohort, _smoothers(cohort, changes)))
-        steps.append({"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"})
+        steps.append(
+            {"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"}
+        )
     nested = _nested(cohort, changes)
     if nested is not None:
         transforms.append(lambda X: X[:, nested])
@@ -156,7 +164,9 @@ def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
                 hemisphere=cohort.hemisphere,
                 modality=cohort.modality,
                 units=cohort.units,
-                participants={name: np.asarray(values)[some] for name, values in cohort.participants.items()},
+                participants={
+                    name: np.asarray(values)[some] for name, values in cohort.participants.items()
+                },
                 provenance=provenance,
             )
             show((first + len(X)) / len(cohort))
@@ -173,7 +183,9 @@ def _by_side(cohort: AnyCohort, steps: Mapping[str, Any]) -> Callable[[Maps], Ma
 
     def transform(X: Maps) -> Maps:
         pairs = zip(columns, steps.values(), strict=True)
-        return np.concatenate([step.transform(np.ascontiguousarray(X[:, where])) for where, step in pairs], axis=1)
+        return np.concatenate(
+            [step.transform(np.ascontiguousarray(X[:, where])) for where, step in pairs], axis=1
+        )
 
     return transform
 
@@ -184,7 +196,10 @@ def _regions(cohort: AnyCohort) -> dict[str, NDArray[np.bool_] | None]:
     half = cohort.sites.hemisphere
     numbers = np.unique(half)
     mask = cohort.mask
-    return {side: None if mask is None else mask[half == number] for side, number in zip(sides, numbers, strict=True)}
+    return {
+        side: None if mask is None else mask[half == number]
+        for side, number in zip(sides, numbers, strict=True)
+    }
 
 
 def _smoothers(cohort: AnyCohort, changes: Changes) -> dict[str, SurfaceSmoother]:
@@ -201,7 +216,9 @@ def _smoothers(cohort: AnyCohort, changes: Changes) -> dict[str, SurfaceSmoother
             )
         surfaces = tuple(_fsaverage5_middle(side) for side in regions)
     if len(surfaces) != len(regions):
-        raise ArgumentError("surfaces", Phrase(str(len(surfaces))), f"{len(regions)}, {' and '.join(regions)}")
+        raise ArgumentError(
+            "surfaces", Phrase(str(len(surfaces))), f"{len(regions)}, {' and '.join(regions)}"
+        )
     found = {
         side: SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side])
         for side, surface in zip(regions, surfaces, strict=True)
@@ -217,13 +234,24 @@ def _fsaverage5_middle(side: str) -> tuple[Maps, Maps]:
 
     meshes = load_fsaverage("fsaverage5")
     white, pial = meshes["white_matter"].parts[side], meshes["pial"].parts[side]
-    return (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2, np.asarray(white.faces)
+    return (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2, np.asarray(
+        white.faces
+    )
 
 
 def _nested(cohort: AnyCohort, changes: Changes) -> NDArray[np.int64] | None:
-    """The columns at the vertices of a coarser mesh, which fsaverage6 and 7 begin with; None: needs spheres."""
-    source, target = (mesh_known_as(name) for name in (mesh_name_of(cohort.sites), str(changes.resample_to)))
-    if changes.spheres is not None or source is None or target is None or source.name != cohort.sites.name:
+    """The columns at the vertices of a coarser mesh, which fsaverage6 and 7 begin with; None: needs
+    spheres.
+    """
+    source, target = (
+        mesh_known_as(name) for name in (mesh_name_of(cohort.sites), str(changes.resample_to))
+    )
+    if (
+        changes.spheres is not None
+        or source is None
+        or target is None
+        or source.name != cohort.sites.name
+    ):
         return None
     if source.level is None or target.level is None or not 5 <= target.level < source.level:
         return None
@@ -250,7 +278,9 @@ def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
     for side, region in regions.items():
         meshes = (source, str(changes.resample_to))
         old, new = find_meshes(changes.spheres, side, meshes, areas=changes.method == "adaptive")
-        found[side] = Resampler(old.sphere, new.sphere, changes.method, old.areas, new.areas, region).fit()
+        found[side] = Resampler(
+            old.sphere, new.sphere, changes.method, old.areas, new.areas, region
+        ).fit()
     return found
 
 
@@ -258,5 +288,7 @@ def _check_whole(cohort: AnyCohort, done: str) -> None:
     sites = cohort.sites
     if sites.on != "vertices" or sites.n != sites.n_mesh:
         raise ArgumentError(
-            "cohort", None, f"Only maps on all vertices of a mesh can be {done}; these are on {sites!r}"
+            "cohort",
+            None,
+            f"Only maps on all vertices of a mesh can be {done}; these are on {sites!r}",
         )

@@ -30,9 +30,9 @@ def reho(
 
     W = 12 Σ_t [(S R)_t − m(n+1)/2]² / (m²(n³−n) − m Σ_j Σ(t³−t))
 
-    where R are the ranks of every series over time (average ranks for ties), S the neighbourhoods, m their sizes, and n
-    the number of volumes. The last term, over groups of t equal values of each neighbour j, corrects for ties. Ranks
-    are stored as integers, so sums are exact.
+    where R are the ranks of every series over time (average ranks for ties), S the neighbourhoods,
+    m their sizes, and n the number of volumes. The last term, over groups of t equal values of each
+    neighbour j, corrects for ties. Ranks are stored as integers, so sums are exact.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ def reho(
     tie_correction : bool, default=True
         Whether to correct for ties; XCP-D does not.
     mask : bool array of shape (n_vertices,), optional
-        True for vertices in use. Default: every row that varies. Other vertices are in no neighbourhood and get 0, like
-        vertices without a neighbour in use.
+        True for vertices in use. Default: every row that varies. Other vertices are in no
+        neighbourhood and get 0, like vertices without a neighbour in use.
 
     Returns
     -------
@@ -83,7 +83,8 @@ def reho(
 
 
 def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_array:
-    """Matrix of shape (n_vertices, n_vertices) with ones: row v marks v and the vertices within `rings` edges of it.
+    """Matrix of shape (n_vertices, n_vertices) with ones: row v marks v and the vertices within
+    `rings` edges of it.
 
     Examples
     --------
@@ -96,8 +97,14 @@ def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_
     triangles = check_faces(faces)
     if triangles.max() != n_vertices - 1:
         found = Phrase(f"{triangles.min()} to {triangles.max()}")
-        raise ArgumentError("faces", found, f"numbers of vertices, 0 to {n_vertices - 1}, the rows of the series")
-    step = _ones(sparse.csr_array(adjacency(triangles, n_vertices) + sparse.eye_array(n_vertices, dtype=np.int32)))
+        raise ArgumentError(
+            "faces", found, f"numbers of vertices, 0 to {n_vertices - 1}, the rows of the series"
+        )
+    step = _ones(
+        sparse.csr_array(
+            adjacency(triangles, n_vertices) + sparse.eye_array(n_vertices, dtype=np.int32)
+        )
+    )
     reach = step
     for _ in range(rings - 1):
         reach = _ones(reach @ step)
@@ -111,7 +118,9 @@ def _ones(matrix: sparse.csr_array) -> sparse.csr_array:
 
 
 def _centred_ranks(values: NDArray[Any], used: Bools) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """2·rank − (n+1) of every row, whole numbers also for ties; and Σ(t³−t) over its groups of equal values."""
+    """2·rank − (n+1) of every row, whole numbers also for ties; and Σ(t³−t) over its groups of
+    equal values.
+    """
     n = values.shape[1]
     ranks = np.zeros(values.shape, dtype=np.int16 if n < 2**15 else np.int32)
     ties = np.zeros(len(values))

@@ -1,8 +1,11 @@
-"""Carrying maps from one spherical mesh to another that is in register, as Workbench's `-metric-resample` does.
+"""Carrying maps from one spherical mesh to another that is in register, as Workbench's
+`-metric-resample` does.
 
 Barycentric: a target vertex takes the three corners of the source triangle it lies in. Adaptive
-(ADAP_BARY_AREA): where the target mesh is coarser, a target vertex takes every source vertex that lies in
-the triangles around it, and each source vertex is spread over the targets in proportion to its area, so that
+(ADAP_BARY_AREA): where the target mesh is coarser, a target vertex takes every source vertex that
+lies in
+the triangles around it, and each source vertex is spread over the targets in proportion to its
+area, so that
 no data are lost.
 """
 
@@ -26,8 +29,9 @@ from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vert
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 
 METHODS = ("adaptive", "barycentric")
-# Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and more between fs_LR
-# and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other hemisphere.
+# Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and
+# more between fs_LR and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other
+# hemisphere.
 _REGISTERED = 0.6
 _FLAT_PATTERN = 0.02
 
@@ -48,13 +52,17 @@ class Weights:
     method: Literal["adaptive", "barycentric"]
 
 
-_FILE = Form(Weights, "icofactor resampling weights", "weights", 2, "save them again with Resampler.save")
+_FILE = Form(
+    Weights, "icofactor resampling weights", "weights", 2, "save them again with Resampler.save"
+)
 
 
 class Resampler(WeightsTransformer):
-    """Resample maps (subjects × sites) from one spherical mesh to another that is registered with it.
+    """Resample maps (subjects × sites) from one spherical mesh to another that is registered with
+    it.
 
-    A scikit-learn transformer that needs no data to fit; ``Resampler(...)(maps)`` is the same as `transform`.
+    A scikit-learn transformer that needs no data to fit; ``Resampler(...)(maps)`` is the same as
+    `transform`.
 
     Parameters
     ----------
@@ -65,8 +73,8 @@ class Resampler(WeightsTransformer):
     source_areas, target_areas : array or path, optional
         Vertex areas in mm², needed by "adaptive".
     roi : array or path, optional
-        Vertices of the source with data (> 0). Default: all. A target that gets nothing from them is 0 in the maps and
-        False in `covered`.
+        Vertices of the source with data (> 0). Default: all. A target that gets nothing from them
+        is 0 in the maps and False in `covered`.
     check_registration : bool, default=True
         Whether spheres with different patterns of area are an error (needs both areas).
     precomputed : Weights, optional
@@ -109,7 +117,9 @@ class Resampler(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """Sparse matrix of shape (n_target, n_source); rows sum to 1, or to 0 where `covered` is False."""
+        """Sparse matrix of shape (n_target, n_source); rows sum to 1, or to 0 where `covered` is
+        False.
+        """
         return self._weights().matrix
 
     @property
@@ -175,8 +185,8 @@ def fs_lr_to_fsaverage(
     Parameters
     ----------
     folder : path
-        HCPpipelines, its `global/templates/standard_mesh_atlases` or `.../resample_fsaverage`, or a TemplateFlow home.
-        Nothing is downloaded.
+        HCPpipelines, its `global/templates/standard_mesh_atlases` or `.../resample_fsaverage`, or a
+        TemplateFlow home. Nothing is downloaded.
     hemisphere : {"left", "right"}
         Hemisphere.
     target : str, default="fsaverage5"
@@ -195,10 +205,16 @@ def fs_lr_to_fsaverage(
     check_value("method", method, OneOf(METHODS))
     if not source.startswith("fsLR") or not target.startswith("fsaverage"):
         found = f"{source!r} and {target!r}"
-        raise ArgumentError("source", Phrase(found), "an fs_LR mesh, and {target} an fsaverage mesh")
+        raise ArgumentError(
+            "source", Phrase(found), "an fs_LR mesh, and {target} an fsaverage mesh"
+        )
     from_atlas = isinstance(roi, str) and roi == "atlas"
-    old, new = find_meshes(folder, hemisphere, (source, target), method == "adaptive", source if from_atlas else None)
-    return Resampler(old.sphere, new.sphere, method, old.areas, new.areas, old.roi if from_atlas else roi)
+    old, new = find_meshes(
+        folder, hemisphere, (source, target), method == "adaptive", source if from_atlas else None
+    )
+    return Resampler(
+        old.sphere, new.sphere, method, old.areas, new.areas, old.roi if from_atlas else roi
+    )
 
 
 def build_weights(
@@ -212,7 +228,10 @@ def build_weights(
 ) -> Weights:
     """The weights of `Resampler`, with the same parameters."""
     check_value("method", method, OneOf(METHODS))
-    source, target = as_sphere(source_sphere, "source_sphere"), as_sphere(target_sphere, "target_sphere")
+    source, target = (
+        as_sphere(source_sphere, "source_sphere"),
+        as_sphere(target_sphere, "target_sphere"),
+    )
     if None not in (source.side, target.side) and source.side != target.side:
         text = f"is of the {source.side} hemisphere, {literal(target.label)} of the {target.side}"
         raise FileError(source.label, text)
@@ -241,7 +260,9 @@ def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
     """(n_target, n_source): each target vertex from the corners of the source triangle it lies in."""
     triangle, weights = locate_in_mesh(target.coordinates, source.coordinates, source.faces)
     rows = np.repeat(np.arange(target.n), 3)
-    matrix = sparse.csr_array((weights.ravel(), (rows, source.faces[triangle].ravel())), shape=(target.n, source.n))
+    matrix = sparse.csr_array(
+        (weights.ravel(), (rows, source.faces[triangle].ravel())), shape=(target.n, source.n)
+    )
     matrix.eliminate_zeros()
     return matrix
 
@@ -249,7 +270,9 @@ def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
 def _adaptive(
     forward: sparse.csr_array, reverse: sparse.csr_array, source_areas: Floats, target_areas: Floats
 ) -> sparse.csr_array:
-    """Rows of `reverse` where it holds a source vertex that `forward` lacks, else of `forward`; then area-weighted."""
+    """Rows of `reverse` where it holds a source vertex that `forward` lacks, else of `forward`;
+    then area-weighted.
+    """
     shared = sums(reverse.astype(bool).multiply(forward.astype(bool)).tocsr(), axis=1)
     lacking = np.diff(reverse.indptr) > shared
     chosen = sparse.csr_array(scaled(reverse, rows=lacking) + scaled(forward, rows=~lacking))
@@ -267,7 +290,11 @@ def _normalised(raw: sparse.csr_array, region: NDArray[np.bool_] | None, method:
 
 
 def _check_registered(
-    source: Surface, target: Surface, source_areas: Floats, target_areas: Floats, forward: sparse.csr_array
+    source: Surface,
+    target: Surface,
+    source_areas: Floats,
+    target_areas: Floats,
+    forward: sparse.csr_array,
 ) -> None:
     """Refuse spheres on which cortical area is distributed in unlike ways."""
     agreement = pattern_agreement(source, target, source_areas, target_areas, forward)
@@ -287,12 +314,16 @@ def pattern_agreement(
     target_areas: Floats,
     forward: sparse.csr_array | None = None,
 ) -> float | None:
-    """Correlation of cortical area per sphere area on two spheres; None if areas are those of the spheres."""
+    """Correlation of cortical area per sphere area on two spheres; None if areas are those of the
+    spheres.
+    """
     forward = _barycentric(source, target) if forward is None else forward
     patterns = []
     for sphere, areas in ((source, source_areas), (target, target_areas)):
         on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
-        patterns.append(np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12)))
+        patterns.append(
+            np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12))
+        )
     carried, own = forward @ patterns[0], patterns[1]
     if min(carried.std(), own.std()) < _FLAT_PATTERN:
         return None

@@ -1,4 +1,5 @@
-"""The mathematics of ComBat: estimates of scanners from what one pass finds, and what takes them out of maps.
+"""The mathematics of ComBat: estimates of scanners from what one pass finds, and what takes them
+out of maps.
 
 Symbols and the model are those of `icofactor.preprocessing.combat`.
 """
@@ -23,7 +24,9 @@ _SCANS_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class ScannerAdjustment(Adjustment):
-    """(x − fitted − location_i) / spread_i + fitted − offset, fitted = mean + Z coefficients, i the scan's scanner."""
+    """(x − fitted − location_i) / spread_i + fitted − offset, fitted = mean + Z coefficients, i the
+    scan's scanner.
+    """
 
     codes: np.ndarray | None = None
     mean: np.ndarray | None = None
@@ -53,7 +56,9 @@ class ScannerAdjustment(Adjustment):
         for some_rows in rows:
             fitted = self.mean + self.Z[some_rows] @ self.coefficients
             code = self.codes[some_rows]
-            found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[code] + fitted
+            found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[
+                code
+            ] + fitted
         return found if self.offset is None else found - self.offset
 
 
@@ -85,18 +90,29 @@ class Scans:
         return (self.codes == np.arange(len(self.levels))[:, None]).astype(np.float64)
 
     def subset(self, scans: np.ndarray) -> tuple[Scans, np.ndarray]:
-        """Some of the scans as a fit to them sees them, and the columns of all scans centred on theirs."""
+        """Some of the scans as a fit to them sees them, and the columns of all scans centred on
+        theirs.
+        """
         Z = self.Z - self.Z[scans].mean(axis=0)
         return replace(self, codes=self.codes[scans], Z=Z[scans]), Z
 
     def shared(self) -> dict[str, Any]:
         """What `_fit_block` needs."""
-        within = self.Z.copy()  # the covariates within scanners, on one footing: their effects come from these alone
+        within = (
+            self.Z.copy()
+        )  # the covariates within scanners, on one footing: their effects come from these alone
         for i in np.unique(self.codes):
             within[self.codes == i] -= self.Z[self.codes == i].mean(axis=0)
-        return {"Z": self.Z, "solve": solver(within), "member": self.member, "counts": self.counts.astype(np.float64)}
+        return {
+            "Z": self.Z,
+            "solve": solver(within),
+            "member": self.member,
+            "counts": self.counts.astype(np.float64),
+        }
 
-    def adjustment(self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None) -> Adjustment:
+    def adjustment(
+        self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None
+    ) -> Adjustment:
         """What takes the scanners out of scans: of the fitted ones, unless others are given."""
         Z, codes = self.Z if Z is None else Z, self.codes if codes is None else codes
         of = (found.mean, found.location, found.scale)
@@ -115,13 +131,24 @@ class Estimates:
 
 
 def estimate(
-    found: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None
+    found: Mapping[str, np.ndarray],
+    scans: Scans,
+    empirical_bayes: bool = True,
+    part: np.ndarray | None = None,
 ) -> Estimates:
     """From what `_fit_block` found at all sites; of several measures (`part`) each by itself."""
     if part is not None:
-        own = lambda which: {name: values[which] for name, values in found.items() if name.startswith("site.")}
-        each = [(which, estimate(own(which), scans, empirical_bayes)) for which in part == np.unique(part)[:, None]]
-        whole = {name: np.empty((*values.shape[:-1], len(part))) for name, values in vars(each[0][1]).items()}
+        own = lambda which: {
+            name: values[which] for name, values in found.items() if name.startswith("site.")
+        }
+        each = [
+            (which, estimate(own(which), scans, empirical_bayes))
+            for which in part == np.unique(part)[:, None]
+        ]
+        whole = {
+            name: np.empty((*values.shape[:-1], len(part)))
+            for name, values in vars(each[0][1]).items()
+        }
         for which, one in each:
             for name, values in vars(one).items():
                 whole[name][..., which] = values
@@ -129,7 +156,9 @@ def estimate(
     counts, reference = scans.counts, scans.reference
     level, squares, n = found["site.level"].T, found["site.squares"].T, len(scans.codes)
     base = np.zeros(level.shape[1]) if reference is None else level[reference]
-    variance = squares.sum(axis=0) / n if reference is None else squares[reference] / counts[reference]
+    variance = (
+        squares.sum(axis=0) / n if reference is None else squares[reference] / counts[reference]
+    )
     mean, sd = found["site.mean"] + base, np.sqrt(variance)
     # rounding leaves a little where all scans have the same value
     varies = sd > 1e-12 * np.maximum(np.abs(mean), np.median(sd) if len(sd) else 0.0)
@@ -148,7 +177,9 @@ def estimate(
     return Estimates(mean, found["site.beta"].T, sd, location, scale)
 
 
-def estimate_of(x: np.ndarray, scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None) -> Estimates:
+def estimate_of(
+    x: np.ndarray, scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None
+) -> Estimates:
     """The same of an array, sites × scans."""
     return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes, part)
 
@@ -163,18 +194,24 @@ class Look:
         for rows, part in pass_over(X, each_wide_block(_fit_block), scans.shared()):
             for name, values in part.items():
                 if name.startswith("site."):
-                    self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = values
+                    self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = (
+                        values
+                    )
             self.low = min(self.low, float(part["min.low"]))
         if not np.isfinite(self.found["site.total"]).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
 
-    def estimates(self, scans: Scans, empirical_bayes: bool, part: np.ndarray | None = None) -> Estimates:
+    def estimates(
+        self, scans: Scans, empirical_bayes: bool, part: np.ndarray | None = None
+    ) -> Estimates:
         return estimate(self.found, scans, empirical_bayes, part)
 
 
 def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """At some sites: mean, effects of covariates, deviation of each scanner from the mean, residual squares."""
+    """At some sites: mean, effects of covariates, deviation of each scanner from the mean, residual
+    squares.
+    """
     member, counts = shared["member"], shared["counts"]
     mean = x.mean(axis=1, keepdims=True)
     deviation = x - mean
@@ -191,8 +228,12 @@ def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     }
 
 
-def shrunk(gamma: np.ndarray, delta: np.ndarray, n: int, empirical_bayes: bool) -> tuple[np.ndarray, np.ndarray]:
-    """γ* and δ*² of one scanner, given its estimates at all sites: means of the posterior, each given the other."""
+def shrunk(
+    gamma: np.ndarray, delta: np.ndarray, n: int, empirical_bayes: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """γ* and δ*² of one scanner, given its estimates at all sites: means of the posterior, each
+    given the other.
+    """
     varies = delta > 0
     spread = delta[varies].var(ddof=1) if varies.sum() > 1 else 0.0
     if not empirical_bayes or not spread > 0:

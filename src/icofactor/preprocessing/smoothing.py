@@ -11,28 +11,39 @@ from scipy import sparse
 from icofactor.checks import OneOf, check_value
 from icofactor.errors import ArgumentError
 from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
-from icofactor.sphere.surfaces import Surface, as_roi, as_surface, distances_within, surface_graph, vertex_areas
+from icofactor.sphere.surfaces import (
+    Surface,
+    as_roi,
+    as_surface,
+    distances_within,
+    surface_graph,
+    vertex_areas,
+)
 
 METHODS = ("area", "equal", "plain")
 FWHM_PER_SIGMA = float(np.sqrt(8 * np.log(2)))
 _CUTOFF = 3.0  # in sigmas
-_FEWEST = 7  # vertices of a kernel of "plain"; the others need as many as a vertex and its neighbours
+_FEWEST = (
+    7  # vertices of a kernel of "plain"; the others need as many as a vertex and its neighbours
+)
 
 
 class SurfaceSmoother(WeightsTransformer):
     """Smooth maps (subjects × vertices) along a surface.
 
-    A scikit-learn transformer that needs no data to fit; ``SurfaceSmoother(...)(maps)`` is the same as `transform`.
+    A scikit-learn transformer that needs no data to fit; ``SurfaceSmoother(...)(maps)`` is the same
+    as `transform`.
 
     Parameters
     ----------
     surface : path, pair (coordinates, faces), or object with these attributes
         Anatomical surface in mm, usually midthickness; a .surf.gii file or FreeSurfer's.
     fwhm, sigma : float
-        Width of the Gaussian in mm, as full width at half maximum or standard deviation; give one of them.
+        Width of the Gaussian in mm, as full width at half maximum or standard deviation; give one
+        of them.
     method : {"area", "equal", "plain"}, default="area"
-        GEO_GAUSS_AREA (weights vertices by area), GEO_GAUSS_EQUAL (each vertex spreads the same total) or GEO_GAUSS
-        (weighted mean around each vertex) of Workbench.
+        GEO_GAUSS_AREA (weights vertices by area), GEO_GAUSS_EQUAL (each vertex spreads the same
+        total) or GEO_GAUSS (weighted mean around each vertex) of Workbench.
     roi : array or path, optional
         Vertices (> 0) to smooth within. Outside, data are not used and the result is 0.
 
@@ -84,7 +95,8 @@ def smooth_surface(
     method: str = "area",
     roi: Any = None,
 ) -> NDArray[Any]:
-    """Smooth one map (n_vertices,) or several (n_maps, n_vertices); parameters as in `SurfaceSmoother`.
+    """Smooth one map (n_vertices,) or several (n_maps, n_vertices); parameters as in
+    `SurfaceSmoother`.
 
     Examples
     --------
@@ -117,7 +129,11 @@ def smoothing_weights(
     if method == "plain":
         gathered = kernel
     else:
-        areas = vertex_areas(surface.coordinates, surface.faces) if method == "area" else np.ones(surface.n)
+        areas = (
+            vertex_areas(surface.coordinates, surface.faces)
+            if method == "area"
+            else np.ones(surface.n)
+        )
         # what vertex i sends to j goes with the area of j, and all that it sends is its own area
         sent = scaled(kernel, columns=areas)
         gathered = sparse.csr_array(scaled(sent, rows=areas * inverse(sums(sent, axis=1))).T)
@@ -129,7 +145,8 @@ def smoothing_weights(
 def _kernel(surface: Surface, sigma: float, fewest: int | None) -> sparse.csr_array:
     """exp(−d²/2σ²) of the distance d from each vertex (row) to those within 3 σ along the surface.
 
-    A vertex that would have fewer than `fewest` (None: one more than its neighbours) takes itself and its
+    A vertex that would have fewer than `fewest` (None: one more than its neighbours) takes itself
+    and its
     neighbours instead, however far they are.
     """
     steps, edges = surface_graph(surface.coordinates, surface.faces)

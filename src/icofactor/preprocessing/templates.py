@@ -1,7 +1,8 @@
-"""Finding standard spheres, areas and cortex regions in a folder the user has; nothing is ever downloaded.
+"""Finding standard spheres, areas and cortex regions in a folder the user has; nothing is ever
+downloaded.
 
-Known are the names of HCPpipelines (`global/templates/standard_mesh_atlases`) and of TemplateFlow (`tpl-fsLR`,
-`tpl-fsaverage`), all in the space of fsaverage's sphere.
+Known are the names of HCPpipelines (`global/templates/standard_mesh_atlases`) and of TemplateFlow
+(`tpl-fsLR`, `tpl-fsaverage`), all in the space of fsaverage's sphere.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ class MeshFiles:
 
 
 def find_meshes(
-    folder: str | Path, hemisphere: str, meshes: tuple[str, ...], areas: bool = True, roi_of: str | None = None
+    folder: str | Path,
+    hemisphere: str,
+    meshes: tuple[str, ...],
+    areas: bool = True,
+    roi_of: str | None = None,
 ) -> list[MeshFiles]:
     """The files of each mesh; an error that lists every file not found.
 
@@ -67,7 +72,11 @@ def find_meshes(
     missing: list[str] = []
     found = []
     for mesh in (_known(name) for name in meshes):
-        wanted = {"sphere": True, "areas": areas, "roi": roi_of is not None and mesh == _known(roi_of)}
+        wanted = {
+            "sphere": True,
+            "areas": areas,
+            "roi": roi_of is not None and mesh == _known(roi_of),
+        }
         paths = {}
         for kind in (kind for kind, needed in wanted.items() if needed):
             path = _find(files, _names(mesh, side, kind), _entities(mesh, side, kind))
@@ -129,8 +138,15 @@ def _entities(mesh: StandardMesh, side: str, kind: str) -> frozenset[str]:
 
 
 def _listing(folder: Path) -> list[Path]:
-    """Files of the folder and of those of its neighbours that are known to hold spheres, nearest first."""
-    return [path for place in _places(folder) for path in sorted(place.iterdir()) if path.name.endswith(".gii")]
+    """Files of the folder and of those of its neighbours that are known to hold spheres, nearest
+    first.
+    """
+    return [
+        path
+        for place in _places(folder)
+        for path in sorted(place.iterdir())
+        if path.name.endswith(".gii")
+    ]
 
 
 def _places(folder: Path) -> Iterator[Path]:

@@ -1,4 +1,6 @@
-"""Steps on time series: what they ask of their input, the temporal band-pass, ALFF, and putting runs together."""
+"""Steps on time series: what they ask of their input, the temporal band-pass, ALFF, and putting
+runs together.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from icofactor.errors import ArgumentError, Phrase
 Bools = NDArray[np.bool_]
 # No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
 _SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
-# Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of the band.
+# Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of
+# the band.
 _EDGE = 1e-9
 _ROWS = 1024
 
@@ -22,8 +25,9 @@ _ROWS = 1024
 def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[NDArray[Any], Bools]:
     """Series (n_vertices, n_volumes) as floats, and which rows carry data.
 
-    Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With `mask` (True where a
-    vertex is used) such a row is an error, and rows outside the mask may hold anything. A NaN among numbers is
+    Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With
+    `mask` (True where a vertex is used) such a row is an error, and rows outside the mask may hold
+    anything. A NaN among numbers is
     always an error.
     """
     values = np.asarray(series)
@@ -57,7 +61,9 @@ def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[ND
 
 
 def _bad(expected: str, found: str | None = None) -> ArgumentError:
-    """The series will not do. As sentences: to the command line, series come from files, not from an option."""
+    """The series will not do. As sentences: to the command line, series come from files, not from
+    an option.
+    """
     return ArgumentError("series", None if found is None else Phrase(found), f"Series {expected}")
 
 
@@ -95,7 +101,9 @@ def checked_tr(tr: float | None) -> float:
         what = f"{{tr={tr}}} looks like milliseconds; it must be in seconds: {seconds / 1000:g}"
         raise ArgumentError("tr", None, what)
     if seconds < _SHORTEST_TR:
-        raise ArgumentError("tr", None, f"{{tr={tr}}} is shorter than any scan of the brain; it must be in seconds")
+        raise ArgumentError(
+            "tr", None, f"{{tr={tr}}} is shorter than any scan of the brain; it must be in seconds"
+        )
     return seconds
 
 
@@ -134,7 +142,8 @@ def band_bins(low: float, high: float, tr: float, n_volumes: int) -> range:
 
 Filter = Literal["butterworth", "fft"]
 FILTERS = ("butterworth", "fft")
-# Rows filtered together: padded to three times their length and in float64 they stay a few tens of MB.
+# Rows filtered together: padded to three times their length and in float64 they stay a few tens of
+# MB.
 _CHANNELS = 512
 
 
@@ -198,13 +207,18 @@ def bandpass(
     return out
 
 
-def _zero_phase(block: NDArray[np.float64], tr: float, low: float, high: float, order: int) -> NDArray[np.float64]:
+def _zero_phase(
+    block: NDArray[np.float64], tr: float, low: float, high: float, order: int
+) -> NDArray[np.float64]:
     from scipy import signal
 
     sections = signal.butter(order, [low, high], btype="bandpass", output="sos", fs=1 / tr)
-    # the longest padding there is: the filter rings for many periods of `low`, and short padding leaves it in the data
+    # the longest padding there is: the filter rings for many periods of `low`, and short padding
+    # leaves it in the data
     padding = block.shape[1] - 1
-    return np.asarray(signal.sosfiltfilt(sections, block, axis=1, padtype="constant", padlen=padding))
+    return np.asarray(
+        signal.sosfiltfilt(sections, block, axis=1, padtype="constant", padlen=padding)
+    )
 
 
 def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
@@ -217,7 +231,8 @@ def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
 
 
 def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Scale series to zero mean and unit L2 norm; constant rows, and rows outside `mask`, become zero.
+    """Scale series to zero mean and unit L2 norm; constant rows, and rows outside `mask`, become
+    zero.
 
     Examples
     --------
@@ -255,7 +270,9 @@ def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None
     parts = [unit_series(run, mask=mask) for run in runs]
     heights = {len(part) for part in parts}
     if len(heights) > 1:
-        raise ArgumentError("runs", Phrase(f"{sorted(heights)} rows"), "arrays of the same vertices")
+        raise ArgumentError(
+            "runs", Phrase(f"{sorted(heights)} rows"), "arrays of the same vertices"
+        )
     return np.concatenate(parts, axis=1)
 
 
@@ -276,8 +293,8 @@ def alff(
 
     ALFF = mean over low ≤ f ≤ high of 2|F(f)|/n
 
-    where F is the Fourier transform of the demeaned series and n the number of volumes: the mean amplitude of the sines
-    in the band, in the units of the series.
+    where F is the Fourier transform of the demeaned series and n the number of volumes: the mean
+    amplitude of the sines in the band, in the units of the series.
 
     Parameters
     ----------
@@ -290,8 +307,9 @@ def alff(
     detrend : bool, default=False
         Whether to remove a linear trend, not only the mean.
     normalize : {"none", "mean"}, default="none"
-        "mean" divides by the mean over the vertices in use, which makes scanners comparable. z-scores are not
-        available, because half of them are negative, and non-negative methods need positive maps.
+        "mean" divides by the mean over the vertices in use, which makes scanners comparable.
+        z-scores are not available, because half of them are negative, and non-negative methods need
+        positive maps.
     mask : bool array of shape (n_vertices,), optional
         True for vertices in use. Default: every row that varies. Other vertices get 0.
 
@@ -319,7 +337,9 @@ def alff(
     rows = np.flatnonzero(used)
     for first in range(0, len(rows), _ROWS):
         some = rows[first : first + _ROWS]
-        block = signal.detrend(values[some].astype(np.float64), axis=1, type="linear" if detrend else "constant")
+        block = signal.detrend(
+            values[some].astype(np.float64), axis=1, type="linear" if detrend else "constant"
+        )
         amplitudes = np.abs(fft.rfft(block, axis=1)[:, bins.start : bins.stop])
         out[some] = amplitudes.mean(axis=1) * (2 / n_volumes)
     if normalize == "mean":

@@ -1,4 +1,6 @@
-"""Steps as scikit-learn transformers: those that treat every row by itself, and those made of sparse weights."""
+"""Steps as scikit-learn transformers: those that treat every row by itself, and those made of
+sparse weights.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> ND
     values = checked_maps(maps, weights.shape[1], source)
     n_target = weights.shape[0]
     rows = np.atleast_2d(values)
-    out = np.empty((len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64)
+    out = np.empty(
+        (len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64
+    )
     for first in range(0, len(rows), _MAPS_AT_ONCE):
         block = rows[first : first + _MAPS_AT_ONCE]
         columns = np.ascontiguousarray(block.T, dtype=np.float64)
@@ -76,7 +80,9 @@ def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
     if values.ndim not in (1, 2):
         raise _bad("maps must have shape (vertices,) or (maps, vertices)", str(values.shape))
     if values.shape[-1] == 0:
-        raise _bad(f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex")
+        raise _bad(
+            f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex"
+        )
     if values.shape[-1] != n:
         raise _bad(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
     return values
@@ -105,7 +111,9 @@ def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
 
 def _bad(sentence: str, found: str | None = None) -> ArgumentError:
     """Maps will not do."""
-    return ArgumentError("maps", None if found is None else Phrase(found), sentence[0].upper() + sentence[1:])
+    return ArgumentError(
+        "maps", None if found is None else Phrase(found), sentence[0].upper() + sentence[1:]
+    )
 
 
 class Stateless(TransformerMixin, BaseEstimator):
@@ -124,7 +132,8 @@ class Stateless(TransformerMixin, BaseEstimator):
 class WeightsTransformer(Stateless):
     """A scikit-learn transformer whose result is `weights` times each map.
 
-    Subclasses make the weights from their parameters when they are first needed, and keep them as `_built`.
+    Subclasses make the weights from their parameters when they are first needed, and keep them as
+    `_built`.
     """
 
     _source: str  # what has n_source vertices, for errors
@@ -141,14 +150,17 @@ class WeightsTransformer(Stateless):
         return super().set_params(**params)
 
     def fit(self, X: Any = None, y: Any = None) -> Any:
-        """Make the weights if they are not there yet; nothing is learnt from the data, they are only checked."""
+        """Make the weights if they are not there yet; nothing is learnt from the data, they are
+        only checked.
+        """
         self.n_features_in_ = self.weights.shape[1]
         if X is not None:
             check_maps(self.weights, X, self._source)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps, n_source).
+        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps,
+        n_source).
 
         float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
         """
@@ -158,12 +170,15 @@ class WeightsTransformer(Stateless):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.roi is not None or getattr(self, "precomputed", None) is not None
+        tags.input_tags.allow_nan = (
+            self.roi is not None or getattr(self, "precomputed", None) is not None
+        )
         return tags
 
 
 class OutlierLimiter(Stateless):
-    """`limit_outliers` as a scikit-learn transformer: X is subjects × sites. Each subject has its own limits.
+    """`limit_outliers` as a scikit-learn transformer: X is subjects × sites. Each subject has its
+    own limits.
 
     Examples
     --------
@@ -186,7 +201,11 @@ class OutlierLimiter(Stateless):
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Limit the outliers of every subject."""
         values = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None, reset=False
+            self,
+            X,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=self.mask is None,
+            reset=False,
         )
         return limit_outliers(values, self.n_deviations, mask=self.mask)
 
@@ -223,7 +242,9 @@ class BandPass(Stateless):
         self.order = order
 
     def fit(self, X: ArrayLike, y: Any = None) -> BandPass:
-        """Check X; nothing is learnt. A row of NaN counts as medial wall; a NaN among numbers is an error."""
+        """Check X; nothing is learnt. A row of NaN counts as medial wall; a NaN among numbers is an
+        error.
+        """
         values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
         finite = np.isfinite(values)
         refuse_broken(values, ~finite.all(axis=1) & finite.any(axis=1))
@@ -231,5 +252,7 @@ class BandPass(Stateless):
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Filter X: keep only the frequencies of the band."""
-        values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False)
+        values = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
         return bandpass(values, self.tr, self.low, self.high, self.method, self.order)

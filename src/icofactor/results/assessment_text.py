@@ -11,9 +11,16 @@ _ASSESSED, _REFERENCES = "\n\n## Assessment\n\n", "\n\n## References"
 
 
 def with_assessment(
-    text: str, selection: Any, associations: Any = None, latent: Any = None, norm: Any = None, *, last: bool = False
+    text: str,
+    selection: Any,
+    associations: Any = None,
+    latent: Any = None,
+    norm: Any = None,
+    *,
+    last: bool = False,
 ) -> str:
-    """A methods text with what `icofactor select` and `icofactor associate` did, before its references.
+    """A methods text with what `icofactor select` and `icofactor associate` did, before its
+    references.
 
     Parameters
     ----------
@@ -38,13 +45,27 @@ def _selection(choice: Any) -> str:
     known, ranks = choice.settings, choice.table.get("rank", ())
     tried = f" of {min(ranks)} to {max(ranks)}" if len(ranks) > 1 else ""
     splits = f"{shown(known['n_splits'])} random halves" if "n_splits" in known else "random halves"
-    nulls = f"{shown(known['n_nulls'])} cohorts of randomly rotated maps" if "n_nulls" in known else "rotated maps"
+    nulls = (
+        f"{shown(known['n_nulls'])} cohorts of randomly rotated maps"
+        if "n_nulls" in known
+        else "rotated maps"
+    )
     columns = known.get("stratify")
-    strata = f", stratified by {', '.join(map(shown, columns))}" if isinstance(columns, list) and columns else ""
+    strata = (
+        f", stratified by {', '.join(map(shown, columns))}"
+        if isinstance(columns, list) and columns
+        else ""
+    )
     if "n_groups" in known:
-        kind = "rows of the same " + shown(known["groups"]) if "groups" in known else "scans of a person"
+        kind = (
+            "rows of the same " + shown(known["groups"])
+            if "groups" in known
+            else "scans of a person"
+        )
         strata += f", {kind} staying together,"
-    found = "no number was" if choice.recommended is None else f"{choice.recommended} components were"
+    found = (
+        "no number was" if choice.recommended is None else f"{choice.recommended} components were"
+    )
     return (
         f"Numbers of components{tried} were compared by the agreement of fits to {splits} of the subjects{strata} "
         f"beyond that in {nulls}, and by the variance they predict in left-out data; {found} recommended."
@@ -67,7 +88,11 @@ def _atlas(overlap: Any) -> str:
         return ""
     n = overlap.get("n_spins")
     by = f"{n[0]:.0f} random rotations" if n else "random rotations"
-    mean = " (means over the measures, each map divided by its sum)" if any(map(is_of, overlap)) else ""
+    mean = (
+        " (means over the measures, each map divided by its sum)"
+        if any(map(is_of, overlap))
+        else ""
+    )
     return (
         f"The overlap of components{mean} with the {len(set(overlap['region']))} regions of an atlas was tested "
         f"against {by} of the maps on the sphere, with p-values adjusted for the false discovery rate over all "
@@ -103,7 +128,10 @@ def _associations(found: Any) -> str:
 def _latent(found: Any) -> str:
     if found is None:
         return ""
-    known, measures = found.settings, found.variables["side"].count("measure") // len(found.latent["p"])
+    known, measures = (
+        found.settings,
+        found.variables["side"].count("measure") // len(found.latent["p"]),
+    )
     tested = f", latent variables tested by {known['n_permutations']:,} permutations of behaviour"
     spread = f", with 95 % intervals from {known['n_bootstrap']:,} resamples of people"
     return (

@@ -1,15 +1,16 @@
 """Associations of a fit's loadings with tables of people, as files:
 
-    associations.tsv                             tests of terms and contrasts; settings and notes are in its .json
-    associations_coefficients.tsv                every column of the model
-    associations_expected.tsv                    what the model expects along each column of the table, with intervals
-    associations_adjusted.tsv                    loadings of people, adjusted for the other columns
-    hemi-L_..._desc-icofactor_effects.shape.gii  maps that effects go with: Σ estimate × component
+    associations.tsv                             tests of terms and contrasts; settings and notes
+    are in its .json associations_coefficients.tsv                every column of the model
+    associations_expected.tsv                    what the model expects along each column of the
+    table, with intervals associations_adjusted.tsv                    loadings of people, adjusted
+    for the other columns hemi-L_..._desc-icofactor_effects.shape.gii  maps that effects go with: Σ
+    estimate × component
     pls.tsv, pls_variables.tsv, pls.png          latent variables of loadings and behaviour
     normative.tsv                                W-scores against a reference group
 
-Every table has a .json of the same name that says what its columns hold. They lie beside the fit or in a folder of
-their own, and leave with the fit when it is overwritten.
+Every table has a .json of the same name that says what its columns hold. They lie beside the fit or
+in a folder of their own, and leave with the fit when it is overwritten.
 """
 
 from __future__ import annotations
@@ -94,13 +95,17 @@ class FittedLoadings:
         place = Path(fitted)
         if not place.is_dir():
             if place.suffix != ".tsv":
-                raise FileError(place, "is neither the folder of a fit nor a table of loadings (.tsv)")
+                raise FileError(
+                    place, "is neither the folder of a fit nor a table of loadings (.tsv)"
+                )
             rows, loadings, components = _table_of(place)
             beside = _beside_loadings(place, rows, components)
             gone = (read_record(sidecar(place)) or {}).get(TAKEN_OUT)
             taken_out = tuple(map(str, gone)) if isinstance(gone, list) else ()
             known = hash_file(place)
-            return cls(rows, loadings, components, beside, None, place, taken_out=taken_out, sha256=known)
+            return cls(
+                rows, loadings, components, beside, None, place, taken_out=taken_out, sha256=known
+            )
         with reading(place):
             model = load_model(place / MODEL)
             rows, loadings, components = _table_of(place / LOADINGS)
@@ -109,13 +114,20 @@ class FittedLoadings:
             # of people with several scans some may not have been fitted
             n_fitted = sum(cell == "1" for cell in table.get(_FITTED, [])) or len(loadings)
             n_beside = _n_beside(model)
-            if (n_fitted * n_beside, loadings.shape[1]) != (len(model.loadings_), n_beside * model.loadings_.shape[1]):
-                raise FileError(place / LOADINGS, f"is not from the same fit as {MODEL} in this folder")
+            if (n_fitted * n_beside, loadings.shape[1]) != (
+                len(model.loadings_),
+                n_beside * model.loadings_.shape[1],
+            ):
+                raise FileError(
+                    place / LOADINGS, f"is not from the same fit as {MODEL} in this folder"
+                )
             told = (read_record(place / PROVENANCE) or {}).get("scans")
             groups = told.get("groups") if isinstance(told, dict) else None
             groups = groups if groups in table else None
             known = hash_file(place / MODEL)
-        return cls(rows, loadings, components, table, _with(model, loadings), place, groups, sha256=known)
+        return cls(
+            rows, loadings, components, table, _with(model, loadings), place, groups, sha256=known
+        )
 
 
 def _n_beside(model: Any) -> int:
@@ -141,7 +153,9 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
     # `icofactor transform` writes more beside the loadings
     names = tuple(name for name in names if _COMPONENT.fullmatch(name)) or names
     if _ID not in columns or not names:
-        raise FileError(path, f"is not a table of loadings: it should have {_ID} and one column per component")
+        raise FileError(
+            path, f"is not a table of loadings: it should have {_ID} and one column per component"
+        )
     wrong = [name for name in names if not all(map(is_number, columns[name]))]
     if wrong:
         raise FileError(
@@ -157,20 +171,31 @@ def _table_of(path: Path) -> tuple[dict[str, list[str]], np.ndarray, tuple[str, 
         raise FileError(path, "must list all people of one measure before those of the next")
     n = len(loadings) // len(measures)
     beside = beside_each_other(dict(zip(measures, np.split(loadings, len(measures)), strict=True)))
-    return {name: cells[:n] for name, cells in rows.items()}, beside.to_numpy(), tuple(beside.columns)
+    return (
+        {name: cells[:n] for name, cells in rows.items()},
+        beside.to_numpy(),
+        tuple(beside.columns),
+    )
 
 
-def _beside_loadings(path: Path, rows: Mapping[str, Any], components: Sequence[str]) -> dict[str, list[str | None]]:
+def _beside_loadings(
+    path: Path, rows: Mapping[str, Any], components: Sequence[str]
+) -> dict[str, list[str | None]]:
     """The other columns of a table of loadings: what it says of the participants."""
     columns, _ = read_table(path)
     gone, n = (MEASURE, *rows, *components), len(rows[_ID])
-    own = {name: values for name, values in columns.items() if name not in gone and not _COMPONENT.fullmatch(name)}
+    own = {
+        name: values
+        for name, values in columns.items()
+        if name not in gone and not _COMPONENT.fullmatch(name)
+    }
     return {name: [*values[:n]] for name, values in own.items()}
 
 
 def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, list[str | None]]:
-    """The columns of a table for these rows, by participant_id (and session_id where both have it); None for people
-    whom it does not list."""
+    """The columns of a table for these rows, by participant_id (and session_id where both have it);
+    None for people whom it does not list.
+    """
     file = Path(path)
     with naming(file, "table"):
         columns, _ = read_table(file)
@@ -178,7 +203,9 @@ def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, lis
         raise FileError(file, f"has no column {_ID}; its columns: {some(columns, 20)}")
     if MEASURE in columns and MEASURE not in rows:  # joined measures: a person has a row for each
         first = [i for i, one in enumerate(columns[MEASURE]) if one == columns[MEASURE][0]]
-        columns = {name: [values[i] for i in first] for name, values in columns.items() if name != MEASURE}
+        columns = {
+            name: [values[i] for i in first] for name, values in columns.items() if name != MEASURE
+        }
     keys = [name for name in (_ID, _SESSION) if name in columns and name in rows]
     spelled = {_ID: bare, _SESSION: session_key}
     theirs = list(zip(*(map(spelled[name], columns[name]) for name in keys), strict=True))
@@ -192,7 +219,9 @@ def joined(path: str | Path, rows: Mapping[str, Sequence[str]]) -> dict[str, lis
         example = literal(" ".join(wanted[0]))
         raise FileError(file, f"lists none of the people with loadings, such as {example}")
     rest = {name: values for name, values in columns.items() if name not in rows}
-    return {name: [None if i is None else values[i] for i in found] for name, values in rest.items()}
+    return {
+        name: [None if i is None else values[i] for i in found] for name, values in rest.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +251,8 @@ def write_associations(
     random_state: int = 0,
     overwrite: bool = False,
 ) -> AssociationFiles:
-    """Associations of the loadings in a fit's folder, written as the files at the top of this module; all or none.
+    """Associations of the loadings in a fit's folder, written as the files at the top of this
+    module; all or none.
 
     Parameters
     ----------
@@ -239,30 +269,55 @@ def write_associations(
     import pandas as pd
 
     if formula is None and behaviour is None and reference is None:
-        raise ArgumentError("formula", None, "Nothing to do: give {formula}, {behaviour} or {reference}")
+        raise ArgumentError(
+            "formula", None, "Nothing to do: give {formula}, {behaviour} or {reference}"
+        )
     # what is read and what must be the same at the end are of one fit
     with reading(Path(fitted)) if Path(fitted).is_dir() else nullcontext():
         source = FittedLoadings.read(fitted)
         if out is None and source.model is None:
-            raise ArgumentError("out", None, "{out} is needed with a table of loadings: a folder for the results")
+            raise ArgumentError(
+                "out", None, "{out} is needed with a table of loadings: a folder for the results"
+            )
         target = source.path if out is None else Path(out)
-        place = _place(target, source, overwrite, [participants, behaviour], formula, behaviour, reference)
+        place = _place(
+            target, source, overwrite, [participants, behaviour], formula, behaviour, reference
+        )
     if groups is None and participants is None:
         groups = source.groups
     table: dict[str, Any] = {**source.rows}
-    table |= dict(source.participants) if participants is None else joined(participants, source.rows)
+    table |= (
+        dict(source.participants) if participants is None else joined(participants, source.rows)
+    )
     given = source.model
     if given is None or _n_beside(given) > 1:
         given = pd.DataFrame(source.loadings, columns=list(source.components))
-        given.attrs[TAKEN_OUT] = source.taken_out if source.model is None else taken_out_of(source.model)
+        given.attrs[TAKEN_OUT] = (
+            source.taken_out if source.model is None else taken_out_of(source.model)
+        )
     shared: dict[str, Any] = {"missing_covariates": missing_covariates}
     drawn: dict[str, Any] = {"n_permutations": n_permutations, "random_state": random_state}
     tested = norm = latent = None
     if formula is not None:
-        tested = associate(given, table, formula, groups=groups, smooth=smooth, contrast=contrast, **shared, **drawn)
+        tested = associate(
+            given,
+            table,
+            formula,
+            groups=groups,
+            smooth=smooth,
+            contrast=contrast,
+            **shared,
+            **drawn,
+        )
     if reference is not None:
         norm = normative_scores(
-            given, table, formula or NORM, reference=reference, groups=groups, smooth=smooth, **shared
+            given,
+            table,
+            formula or NORM,
+            reference=reference,
+            groups=groups,
+            smooth=smooth,
+            **shared,
         )
     if behaviour is not None:
         labels = table.get(groups) if groups is not None else None
@@ -275,7 +330,11 @@ def write_associations(
         if tested is not None:
             _write_tests(new, tested, source, about)
         if norm is not None:
-            settings = {"formula": formula or NORM, "chosen_by": reference, "residual_sd": norm.deviation}
+            settings = {
+                "formula": formula or NORM,
+                "chosen_by": reference,
+                "residual_sd": norm.deviation,
+            }
             more = {**about, **settings, "notes": list(norm.notes)}
             _write_table(new / _NORMATIVE, {**source.rows, **norm.table}, _NORMATIVE_COLUMNS, more)
         if latent is not None:
@@ -298,41 +357,77 @@ def _place(
         *(_PLS if behaviour is not None else ()),
         *([_NORMATIVE] if reference is not None else ()),
     ]
-    names = [*tables, *(sidecar(name).name for name in tables), *([_PICTURE] if behaviour is not None else ())]
+    names = [
+        *tables,
+        *(sidecar(name).name for name in tables),
+        *([_PICTURE] if behaviour is not None else ()),
+    ]
     leaving = lambda listed: [
         name
         for name in listed
-        if formula is not None and name.endswith((f"_{_EFFECTS}", _REGION_EFFECTS, sidecar(_REGION_EFFECTS).name))
+        if formula is not None
+        and name.endswith((f"_{_EFFECTS}", _REGION_EFFECTS, sidecar(_REGION_EFFECTS).name))
     ]
     inputs = [path for path in read if path is not None]
     own = source.model is not None and target.absolute() == source.path.absolute()
-    return Publication(target, overwrite, names=names, leaving=leaving, inputs=inputs, steady=[MODEL] if own else [])
+    return Publication(
+        target,
+        overwrite,
+        names=names,
+        leaving=leaving,
+        inputs=inputs,
+        steady=[MODEL] if own else [],
+    )
 
 
 def _about(source: FittedLoadings, tables: Mapping[str, str | Path | None]) -> dict[str, Any]:
     """Where the results come from."""
     file = source.path / MODEL if source.path.is_dir() else source.path
-    read = {name: {"path": str(path), "sha256": hash_file(Path(path))} for name, path in tables.items() if path}
-    return {"icofactor": __version__, "loadings": {"path": str(file), "sha256": source.sha256}, **read}
+    read = {
+        name: {"path": str(path), "sha256": hash_file(Path(path))}
+        for name, path in tables.items()
+        if path
+    }
+    return {
+        "icofactor": __version__,
+        "loadings": {"path": str(file), "sha256": source.sha256},
+        **read,
+    }
 
 
-def _write_tests(folder: Path, found: Associations, source: FittedLoadings, about: Mapping[str, Any]) -> None:
+def _write_tests(
+    folder: Path, found: Associations, source: FittedLoadings, about: Mapping[str, Any]
+) -> None:
     tables = {"term": found.table, "contrast": found.contrasts}
     rows = {
-        "kind": np.concatenate([np.full(len(table["term"]), kind) for kind, table in tables.items()]),
+        "kind": np.concatenate(
+            [np.full(len(table["term"]), kind) for kind, table in tables.items()]
+        ),
         **{
-            name: np.concatenate([table[name] for table in tables.values() if len(table["term"])] or [np.array([])])
+            name: np.concatenate(
+                [table[name] for table in tables.values() if len(table["term"])] or [np.array([])]
+            )
             for name in DESCRIPTIONS
         },
     }
     more = {**about, **found.settings, "notes": list(found.notes)}
-    _write_table(folder / _TABLES[0], rows, {"kind": "term of the formula, or contrast", **DESCRIPTIONS}, more)
+    _write_table(
+        folder / _TABLES[0],
+        rows,
+        {"kind": "term of the formula, or contrast", **DESCRIPTIONS},
+        more,
+    )
     others = (found.coefficients, _expected(found, source.components), _adjusted(found, source))
     for name, table, columns in zip(_TABLES[1:], others, _OTHER_COLUMNS, strict=True):
         _write_table(folder / name, table, {**DESCRIPTIONS, **columns}, about)
     model = source.model
     sites: Any = None if model is None else model.sites_
-    if model is None or sites.on not in ("vertices", "parcels") or model.hemi_ is None or not found.directions:
+    if (
+        model is None
+        or sites.on not in ("vertices", "parcels")
+        or model.hemi_ is None
+        or not found.directions
+    ):
         return
     mesh, measures, k = mesh_name_of(sites), model.measures_, len(model.components_)
     each = {OWN: model.components_} if measures is None else measures.maps(model.components_)
@@ -345,12 +440,16 @@ def _write_tests(folder: Path, found: Associations, source: FittedLoadings, abou
                 **dict.fromkeys(effects, "effect at the region, in the units of the maps"),
             }
             name = _REGION_EFFECTS if desc == OWN else f"{desc}_{_REGION_EFFECTS}"
-            _write_table(folder / name, {"region": list(sites.regions.names), **effects}, known, about)
+            _write_table(
+                folder / name, {"region": list(sites.regions.names), **effects}, known, about
+            )
         if not sites.placed:
             continue
         values = sites.of_measure().on_surface(np.stack(list(effects.values())))
         for side, part in map_columns(values.shape[1], model.hemi_, mesh):
-            write_maps(folder / map_file(mesh, _EFFECTS, side, desc), values[:, part], side, list(effects))
+            write_maps(
+                folder / map_file(mesh, _EFFECTS, side, desc), values[:, part], side, list(effects)
+            )
 
 
 def _expected(found: Associations, components: Sequence[str]) -> dict[str, np.ndarray]:
@@ -358,9 +457,13 @@ def _expected(found: Associations, components: Sequence[str]) -> dict[str, np.nd
     curves = {column: found.expected(column) for column in found.columns}
     k = len(components)
     return {
-        "column": np.concatenate([np.repeat(column, k * len(one.values)) for column, one in curves.items()]),
+        "column": np.concatenate(
+            [np.repeat(column, k * len(one.values)) for column, one in curves.items()]
+        ),
         "value": np.concatenate([np.repeat(one.values.astype(str), k) for one in curves.values()]),
-        "component": np.concatenate([np.tile(components, len(one.values)) for one in curves.values()]),
+        "component": np.concatenate(
+            [np.tile(components, len(one.values)) for one in curves.values()]
+        ),
         "mean": np.concatenate([one.mean.ravel() for one in curves.values()]),
         "ci_low": np.concatenate([one.low.ravel() for one in curves.values()]),
         "ci_high": np.concatenate([one.high.ravel() for one in curves.values()]),
@@ -372,7 +475,10 @@ def _adjusted(found: Associations, source: FittedLoadings) -> dict[str, Any]:
     points = {column: found.adjusted(column) for column in found.columns}
     values = np.concatenate([adjusted for _, adjusted in points.values()])
     return {
-        **{name: [cells[i] for _ in points for i in found.rows] for name, cells in source.rows.items()},
+        **{
+            name: [cells[i] for _ in points for i in found.rows]
+            for name, cells in source.rows.items()
+        },
         "column": np.repeat(list(points), len(found.rows)),
         "value": np.concatenate([own.astype(str) for own, _ in points.values()]),
         **dict(zip(source.components, values.T, strict=True)),
@@ -409,7 +515,10 @@ _LATENT_COLUMNS = {
         f"{side}_reproducibility": f"Mean correlation of the patterns of {side}s in two random halves"
         for side in ("component", "measure")
     },
-    **{f"{side}_reproducibility_p": "Of that, against permuted behaviour" for side in ("component", "measure")},
+    **{
+        f"{side}_reproducibility_p": "Of that, against permuted behaviour"
+        for side in ("component", "measure")
+    },
 }
 _VARIABLE_COLUMNS = {
     "latent_variable": "Its number",
@@ -423,7 +532,9 @@ _VARIABLE_COLUMNS = {
 }
 
 
-def _write_table(path: Path, table: Mapping[str, Any], columns: Mapping[str, str], more: Mapping[str, Any]) -> None:
+def _write_table(
+    path: Path, table: Mapping[str, Any], columns: Mapping[str, str], more: Mapping[str, Any]
+) -> None:
     """A table whose components are all described alike."""
     rest = [name for name in table if name not in (_ID, _SESSION, *columns)]
     write_table(path, table, {**columns, **dict.fromkeys(rest, columns.get(_LOADING, ""))}, more)

@@ -1,4 +1,6 @@
-"""The colours of maps and parcels, the same in files, page and figures; readable for colour-blind eyes and in print."""
+"""The colours of maps and parcels, the same in files, page and figures; readable for colour-blind
+eyes and in print.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from numpy.typing import NDArray
 from icofactor.io.freesurfer import UNKNOWN
 
 SEQUENTIAL = ("viridis", "cividis", "inferno", "gray")
-# Okabe & Ito's colours and three more, which colour-blind readers can tell apart; no grey, which is cortex without one
+# Okabe & Ito's colours and three more, which colour-blind readers can tell apart; no grey, which is
+# cortex without one
 _DISTINCT = (
     "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#332288", "#882255", "#44aa99",
 )  # fmt: skip
@@ -29,15 +32,17 @@ def diverging() -> NDArray[np.uint8]:
     t = np.linspace(-1, 1, 256)
     lightness = 95 - 60 * np.abs(t)
     hue = np.deg2rad(np.where(t < 0, 281, 50))
-    chroma = np.where(t < 0, 45, 52) * np.abs(t) ** 0.9  # what screens have: clipped colours would jump
+    chroma = (
+        np.where(t < 0, 45, 52) * np.abs(t) ** 0.9
+    )  # what screens have: clipped colours would jump
     return _srgb(lightness, chroma * np.cos(hue), chroma * np.sin(hue))
 
 
 def distinct_colours(n: int) -> NDArray[np.uint8]:
     """The colours (n, 3) of n parcels, no two alike, none that of FreeSurfer's "unknown".
 
-    A parcel keeps its colour however many there are: the first ten have those above, the others hues by the golden
-    angle in three lightnesses.
+    A parcel keeps its colour however many there are: the first ten have those above, the others
+    hues by the golden angle in three lightnesses.
     """
     found = {tuple(bytes.fromhex(colour[1:])): None for colour in _DISTINCT}
     batch = 0
@@ -51,12 +56,16 @@ def distinct_colours(n: int) -> NDArray[np.uint8]:
     return np.array(list(found)[:n], dtype=np.uint8).reshape(n, 3)
 
 
-def _srgb(L: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _srgb(
+    L: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]
+) -> NDArray[np.uint8]:
     """CIELAB (D65) as sRGB bytes, clipped to what a screen has."""
     y = (L + 16) / 116
     f = np.stack([y + a / 500, y, y - b / 200], axis=-1)
     xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [0.95047, 1.0, 1.08883]
-    to_rgb = np.array([[3.2406, -1.5372, -0.4986], [-0.9689, 1.8758, 0.0415], [0.0557, -0.2040, 1.0570]])
+    to_rgb = np.array(
+        [[3.2406, -1.5372, -0.4986], [-0.9689, 1.8758, 0.0415], [0.0557, -0.2040, 1.0570]]
+    )
     linear = np.clip(xyz @ to_rgb.T, 0, 1)
     encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return np.round(255 * encoded).astype(np.uint8)

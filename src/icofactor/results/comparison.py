@@ -1,7 +1,8 @@
 """The comparison of two fits as files:
 
-    comparison.tsv, comparison.json    one row per pair of components; what the columns hold, settings, both models
-    comparison.png, comparison.pdf     the pairs side by side (where the mesh can be drawn)
+    comparison.tsv, comparison.json    one row per pair of components; what the columns hold,
+    settings, both models comparison.png, comparison.pdf     the pairs side by side (where the mesh
+    can be drawn)
 
 They lie in a folder of their own, or beside a fit, and leave with the fit when it is overwritten.
 """
@@ -48,16 +49,34 @@ def write_comparison(
     overwrite: bool = False,
     report: Callable[[float], None] | None = None,
 ) -> tuple[Comparison, list[Path]]:
-    """Compare two fits and write the files at the top of this module; all or none. See `icofactor.compare`."""
+    """Compare two fits and write the files at the top of this module; all or none. See
+    `icofactor.compare`.
+    """
     files = [model_at(path) for path in (a, b)]
     place = Publication(out, overwrite, names=[TABLE, RECORD, *PICTURES], inputs=files)
-    found = compare(*files, spheres=spheres, n_spins=n_spins, random_state=random_state, report=report)
+    found = compare(
+        *files, spheres=spheres, n_spins=n_spins, random_state=random_state, report=report
+    )
     models = {
-        name: {"path": str(file), "sha256": hash_file(file)} for name, file in zip(("a", "b"), files, strict=True)
+        name: {"path": str(file), "sha256": hash_file(file)}
+        for name, file in zip(("a", "b"), files, strict=True)
     }
-    settings = {"icofactor": __version__, **models, "n_spins": n_spins, "random_state": random_state}
-    whole = {"mean_similarity": found.mean, "null_mean_similarity": found.null_mean, "p_mean_similarity": found.p}
-    more = {"sites_compared": int(found.mask.sum()), "maps": found.how, "similarity_matrix": found.similarity}
+    settings = {
+        "icofactor": __version__,
+        **models,
+        "n_spins": n_spins,
+        "random_state": random_state,
+    }
+    whole = {
+        "mean_similarity": found.mean,
+        "null_mean_similarity": found.null_mean,
+        "p_mean_similarity": found.p,
+    }
+    more = {
+        "sites_compared": int(found.mask.sum()),
+        "maps": found.how,
+        "similarity_matrix": found.similarity,
+    }
     with place.filled() as new:
         write_table(new / TABLE, found.table, _COLUMNS, {**settings, **whole, **more})
         figure = draw_pairs(found, (str(a), str(b)))
@@ -75,7 +94,11 @@ def draw_pairs(found: Comparison, names: tuple[str, str] = ("a", "b")) -> Any:
     order = np.argsort(-table["similarity"], kind="stable")[:_MOST_PAIRS]
     shown = lambda maps, j: np.where(found.mask, maps[j - 1], np.nan)
     pairs = [
-        (shown(model.components_, table["component_a"][i]), shown(found.maps_b, table["component_b"][i])) for i in order
+        (
+            shown(model.components_, table["component_a"][i]),
+            shown(found.maps_b, table["component_b"][i]),
+        )
+        for i in order
     ]
     labels = [
         f"{table['component_a'][i]} and {table['component_b'][i]}\nr = {table['similarity'][i]:.2f}\n"

@@ -32,7 +32,12 @@ from icofactor.results.report.association_files import (
     read_norm_files,
 )
 from icofactor.results.report.selection_files import LOADINGS as LOADINGS
-from icofactor.results.report.selection_files import SelectionFiles, read_choice, read_record, read_selection_files
+from icofactor.results.report.selection_files import (
+    SelectionFiles,
+    read_choice,
+    read_record,
+    read_selection_files,
+)
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
 from icofactor.sphere.names import OWN, mesh_name_of
 
@@ -42,7 +47,9 @@ DIAGNOSTICS, PROVENANCE, METHODS = "diagnostics.npz", "provenance.json", "method
 
 @dataclass(frozen=True, eq=False)
 class ScanTable:
-    """Loadings of all scans, those that were not fitted among them, and what is known of them, one row each."""
+    """Loadings of all scans, those that were not fitted among them, and what is known of them, one
+    row each.
+    """
 
     loadings: np.ndarray
     participants: Mapping[str, Any]
@@ -55,13 +62,16 @@ class FitDescription:
     Attributes
     ----------
     model : fitted CorticalFactorization.
-    diagnostics : what was computed about the fit; its parcellation is the one of all files, page and figures.
+    diagnostics : what was computed about the fit; its parcellation is the one of all files, page
+        and figures.
     cortex : what maps are drawn on.
     provenance : how the fit came about; None when unknown.
     methods : the methods paragraph, in Markdown; "" when there is none.
-    participants : column → one value per subject; empty when the description was read from a folder.
+    participants : column → one value per subject; empty when the description was read from a
+        folder.
     selection : what `icofactor select` found.
-    associations, latent, norm : what `icofactor associate` found: terms, latent variables, W-scores; None where it
+    associations, latent, norm : what `icofactor associate` found: terms, latent variables,
+        W-scores; None where it
         was not asked for them.
     regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
     people : who the rows of the tables are; None when the description was read from a folder.
@@ -85,7 +95,9 @@ class FitDescription:
     def __post_init__(self) -> None:
         problem = _difference(self.model, self.diagnostics)
         if problem is not None:
-            raise ArgumentError("diagnostics", Phrase(f"one that {problem}"), "of the same fit as {model}")
+            raise ArgumentError(
+                "diagnostics", Phrase(f"one that {problem}"), "of the same fit as {model}"
+            )
         for name, column in self.participants.items():
             if np.shape(column) != (len(self.subjects),):
                 found = Phrase(f"shape {np.shape(column)} for {len(self.subjects)} subjects")
@@ -101,7 +113,8 @@ class FitDescription:
         mean_of: Sequence[str | Path] = (),
         **known: Any,
     ) -> FitDescription:
-        """A description of a fit, with the surfaces and the atlas read; `known` are further attributes.
+        """A description of a fit, with the surfaces and the atlas read; `known` are further
+        attributes.
 
         Parameters
         ----------
@@ -114,7 +127,10 @@ class FitDescription:
         if sites.regions is not None and cortex.hemispheres and not atlas:
             halves = np.split(sites.regions.labels, sites.n_hemispheres)
             names = dict(enumerate(sites.regions.names))
-            known["regions"] = {half.side: (own, names) for half, own in zip(cortex.hemispheres, halves, strict=True)}
+            known["regions"] = {
+                half.side: (own, names)
+                for half, own in zip(cortex.hemispheres, halves, strict=True)
+            }
         if atlas and cortex.hemispheres:
             known["regions"] = read_regions(atlas, sites.surface, model.hemi_)
         return cls(model, diagnostics, cortex, **known)
@@ -125,7 +141,9 @@ class FitDescription:
         return self.diagnostics.subjects
 
     def by_measure(self) -> list[tuple[str, FitDescription]]:
-        """Measure, and the fit with its maps alone, in its units; one without name where all share maps."""
+        """Measure, and the fit with its maps alone, in its units; one without name where all share
+        maps.
+        """
         model, d, measures = self.model, self.diagnostics, self.model.measures_
         if measures is None or measures.share == "maps":
             return [("", self)]
@@ -133,8 +151,14 @@ class FitDescription:
         maps = measures.maps(model.components_)
         for number, name in enumerate(measures.names):
             one, mine = copy(model), model.sites_.measure == number
-            one.sites_, one.components_, one.measures_ = model.sites_.of_measure(number), maps[name], None
-            one.mask_ = None if model.mask_ is None or model.mask_[mine].all() else model.mask_[mine]
+            one.sites_, one.components_, one.measures_ = (
+                model.sites_.of_measure(number),
+                maps[name],
+                None,
+            )
+            one.mask_ = (
+                None if model.mask_ is None or model.mask_[mine].all() else model.mask_[mine]
+            )
             own: dict[str, Any] = {part: getattr(d, part)[mine] for part in on_sites}
             diagnostics = replace(d, **own, modality=name, units=measures.units[number])
             found.append((name, replace(self, model=one, diagnostics=diagnostics)))
@@ -148,19 +172,28 @@ class FitDescription:
 
     @property
     def atlas_names(self) -> list[str]:
-        """One per component: "bilateral insula (12.3 %)" where an atlas names it (q ≤ 0.05), else ""."""
+        """One per component: "bilateral insula (12.3 %)" where an atlas names it (q ≤ 0.05), else
+        "".
+        """
         return certain_names(self.selection.overlap, len(self.diagnostics.alone))
 
     @property
     def titles(self) -> list[str]:
-        """One per component, for pages and figures: "Component 1: bilateral insula (12.3 %)" or "Component 1"."""
-        return [f"Component {j}{': ' * bool(name)}{name}" for j, name in enumerate(self.atlas_names, 1)]
+        """One per component, for pages and figures: "Component 1: bilateral insula (12.3 %)" or
+        "Component 1".
+        """
+        return [
+            f"Component {j}{': ' * bool(name)}{name}" for j, name in enumerate(self.atlas_names, 1)
+        ]
 
     @property
     def labels(self) -> list[str]:
         """The same for files: "component01 bilateral insula (12.3 %)" or "component01"."""
         numbers = numbered("component", len(self.diagnostics.alone))
-        return [f"{number} {name}".strip() for number, name in zip(numbers, self.atlas_names, strict=True)]
+        return [
+            f"{number} {name}".strip()
+            for number, name in zip(numbers, self.atlas_names, strict=True)
+        ]
 
     @property
     def mesh_name(self) -> str:
@@ -197,7 +230,10 @@ def describe_fit(
     data = cohort if adjusted is None else adjusted
     # what else may lie in the folder is about an earlier fit
     choice = None if folder is None else read_choice(Path(folder))
-    provenance, groups = provenance_of(model, cohort, warnings), None if scans is None else scans.groups
+    provenance, groups = (
+        provenance_of(model, cohort, warnings),
+        None if scans is None else scans.groups,
+    )
     if scans is not None and scans.record:
         provenance["scans"] = {**scans.record, "summary": scans.sentence}
     return FitDescription.of(
@@ -220,14 +256,20 @@ def read_fit(
     """The description of a fit from its folder, for which model.zip and diagnostics.npz are needed."""
     place = Path(folder)
     if not place.is_dir():
-        raise NotADirectoryError(f"{place} is not a folder; it should be one that icofactor fit wrote")
+        raise NotADirectoryError(
+            f"{place} is not a folder; it should be one that icofactor fit wrote"
+        )
     if not (place / MODEL).exists():
-        raise FileNotFoundError(f"{place / MODEL}: no such file; give a folder that icofactor fit wrote")
+        raise FileNotFoundError(
+            f"{place / MODEL}: no such file; give a folder that icofactor fit wrote"
+        )
     with reading(place):
         model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
         problem = _difference(model, diagnostics)
         if problem is not None:
-            raise FileError(place / DIAGNOSTICS, f"{problem}; {MODEL} in this folder is from another fit")
+            raise FileError(
+                place / DIAGNOSTICS, f"{problem}; {MODEL} in this folder is from another fit"
+            )
         known: dict[str, Any] = {
             "provenance": read_record(place / PROVENANCE),
             "methods": read_methods(place / METHODS),
@@ -235,15 +277,28 @@ def read_fit(
             **_tests_beside(place, model),
         }
     return FitDescription.of(
-        model, diagnostics, surfaces, atlas, sorted(place.glob(f"hemi-?_*_desc-{OWN}_{SURFACE}")), **known
+        model,
+        diagnostics,
+        surfaces,
+        atlas,
+        sorted(place.glob(f"hemi-?_*_desc-{OWN}_{SURFACE}")),
+        **known,
     )
 
 
 def _tests_beside(folder: Path, model: Any) -> dict[str, Any]:
-    """What `icofactor associate` left beside a fit: of shared maps, about the loadings of every measure."""
-    joined = model.measures_ is not None and model.measures_.share == "maps" and model.measures_.n > 1
+    """What `icofactor associate` left beside a fit: of shared maps, about the loadings of every
+    measure.
+    """
+    joined = (
+        model.measures_ is not None and model.measures_.share == "maps" and model.measures_.n > 1
+    )
     measures = model.measures_.names if joined else ()
-    readers = {"associations": read_association_files, "latent": read_latent_files, "norm": read_norm_files}
+    readers = {
+        "associations": read_association_files,
+        "latent": read_latent_files,
+        "norm": read_norm_files,
+    }
     return {name: read(folder, len(model.components_), measures) for name, read in readers.items()}
 
 

@@ -1,4 +1,6 @@
-"""Fit a cohort, describe the fit and write it as one folder; `icofactor fit` and `icofactor demo` are made of this."""
+"""Fit a cohort, describe the fit and write it as one folder; `icofactor fit` and `icofactor demo`
+are made of this.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ class FitResult:
     scans : Scans
         Scans and people, and which scans were fitted.
     explained : mapping of str to float
-        For several measures: share of the between-subject variance of each that the components explain.
+        For several measures: share of the between-subject variance of each that the components
+        explain.
 
     Examples
     --------
@@ -58,7 +61,8 @@ class FitResult:
     >>> print(fit.found())  # doctest: +SKIP
     Cohort(100 subjects × 10242 vertices; simulated thickness in mm, left hemisphere)
     10 components explain 51 % of the between-subject variance.
-    10 of 10 components were reached by at least half of the 7 other random starts on the same people that fit as well \
+    10 of 10 components were reached by at least half of the 7 other random starts on the same
+    people that fit as well \
 (within 0.1 %). This says nothing about other people.
     >>> fit.model.loadings_.shape, fit.files[0].parent.name  # doctest: +SKIP
     ((100, 10), 'out')
@@ -80,22 +84,38 @@ class FitResult:
         if self.scans is not None and self.scans.sentence:
             lines.append(f"{self.scans.sentence}.")
         if harmonization is not None:
-            shifted = f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0" if harmonization.n_shifted else ""
-            removed = (
-                f"{100 * harmonization.explained:.1f} % of the between-subject variance{self._each(harmonization)}"
+            shifted = (
+                f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0"
+                if harmonization.n_shifted
+                else ""
             )
+            removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance{self._each(harmonization)}"
             lines.append(f"Harmonized over {harmonization}, which removed {removed}{shifted}.")
         if covariates is not None:
-            shifted = f"; {covariates.n_shifted} sites were shifted to stay ≥ 0" if covariates.n_shifted else ""
-            whole = "the between-subject variance" if harmonization is None else "the remaining variance"
+            shifted = (
+                f"; {covariates.n_shifted} sites were shifted to stay ≥ 0"
+                if covariates.n_shifted
+                else ""
+            )
+            whole = (
+                "the between-subject variance"
+                if harmonization is None
+                else "the remaining variance"
+            )
             removed = f"{100 * covariates.explained:.1f} % of {whole}{self._each(covariates)}"
             verb = "was" if len(covariates.terms) == 1 else "were"
             lines.append(f"{covariates} explained {removed} and {verb} regressed out{shifted}.")
-        of = "the between-subject variance" if covariates is None and harmonization is None else "the rest"
+        of = (
+            "the between-subject variance"
+            if covariates is None and harmonization is None
+            else "the rest"
+        )
         n = len(self.model.components_)
         lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
         if self.explained:
-            lines.append(f"Of each measure: {', '.join(f'{m} {100 * s:.0f} %' for m, s in self.explained.items())}.")
+            lines.append(
+                f"Of each measure: {', '.join(f'{m} {100 * s:.0f} %' for m, s in self.explained.items())}."
+            )
         constant = self.model.n_constant_sites_
         if constant:
             sites = "1 site does" if constant == 1 else f"{constant} sites do"
@@ -116,9 +136,14 @@ class FitResult:
         shown = [file.relative_to(self.folder).parts for file in self.files]
         inside = Counter(parts[0] for parts in shown if len(parts) > 1)
         lines = dict.fromkeys(
-            f"{name}/ ({counted(inside[name], 'file')})" if name in inside else name for name, *_ in shown
+            f"{name}/ ({counted(inside[name], 'file')})" if name in inside else name
+            for name, *_ in shown
         )
-        gone = [file.name for file in self.removed if file.parent == self.folder and "_space-" not in file.name]
+        gone = [
+            file.name
+            for file in self.removed
+            if file.parent == self.folder and "_space-" not in file.name
+        ]
         about = [f"Removed with the earlier fit: {', '.join(gone)}"] if gone else []
         return "\n".join([f"Written to {self.folder}:", *(f"  {line}" for line in lines), *about])
 
@@ -139,9 +164,11 @@ def fit_cohort(
     overwrite: bool = False,
     verbose: bool = False,
 ) -> FitResult:
-    """Fit a cohort and write maps, loadings, tables, model, provenance, figures and a report to a folder.
+    """Fit a cohort and write maps, loadings, tables, model, provenance, figures and a report to a
+    folder.
 
-    This is what `icofactor fit` does after reading the files. All files appear together at the end, or none.
+    This is what `icofactor fit` does after reading the files. All files appear together at the end,
+    or none.
 
     Parameters
     ----------
@@ -150,22 +177,23 @@ def fit_cohort(
     model : CorticalFactorization
         The model to fit.
     out : str, Path or FitFolder
-        Output folder, created if necessary. A FitFolder has been checked already and has its own `figures` and
-        `overwrite`.
+        Output folder, created if necessary. A FitFolder has been checked already and has its own
+        `figures` and `overwrite`.
     harmonize : ComBat, str or None, default=None
         Harmonization before the fit, or the column with the scanner. None uses that of `model`.
     keep : sequence of str, default=()
         Columns whose effects harmonization keeps, if `harmonize` is a column.
     covariates : sequence of str, default=()
-        Columns of the participants table to regress out of the maps; see `Covariates.fit`. The result of
-        `preprocessing.covariates.code_terms` also works.
+        Columns of the participants table to regress out of the maps; see `Covariates.fit`. The
+        result of `preprocessing.covariates.code_terms` also works.
     fit_on : {"baseline", "one-per-person", "all"}, default=None
-        Which scans to fit if people have several: the first, one at random (by the seed of the model), or all. The
-        other scans get loadings from the fit. Required if people have several scans. The result of
-        `cohort.people.choose_scans` also works.
+        Which scans to fit if people have several: the first, one at random (by the seed of the
+        model), or all. The other scans get loadings from the fit. Required if people have several
+        scans. The result of `cohort.people.choose_scans` also works.
     groups : str, default=None
-        Column of the participants table with groups of people who belong together, such as families. The permutations
-        of the page, and `icofactor associate` by default, keep them together. Scans of a person always stay together.
+        Column of the participants table with groups of people who belong together, such as
+        families. The permutations of the page, and `icofactor associate` by default, keep them
+        together. Scans of a person always stay together.
     order : str, default=None
         Column that orders the scans of a person, such as age or date. Default: the session name.
     timing : mapping of str to float, default=None
@@ -204,10 +232,14 @@ def fit_cohort(
     mesh = mesh_name_of(cohort.sites)
     measures = measures_of(cohort)
     if cohort.sites.regions is None:
-        map_columns(cohort.sites.of_measure().n, cohort.hemisphere, mesh)  # refused before the fit, not after it
+        map_columns(
+            cohort.sites.of_measure().n, cohort.hemisphere, mesh
+        )  # refused before the fit, not after it
     place.check_maps(mesh, cohort.hemisphere, () if measures is None else measures.names)
     seed = model.random_state if isinstance(model.random_state, int) else 0
-    scans = fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
+    scans = (
+        fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
+    )
     everyone, cohort = cohort, scans.of(cohort)
     others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
     stages, spent = Stages(verbose), dict(timing or {})
@@ -217,9 +249,12 @@ def fit_cohort(
             data = model.harmonized(cohort, combat)
     if covariates:
         with stages.stage("covariates"), _timed(spent, "covariates"):
-            kept = Covariates.fit(data, covariates, mask=model.mask, nonnegative=not model.takes_negative)
+            kept = Covariates.fit(
+                data, covariates, mask=model.mask, nonnegative=not model.takes_negative
+            )
             data = kept.apply(data)
-    # done to scans that are not fitted before the fit, so that what cannot be done to them is refused in time
+    # done to scans that are not fitted before the fit, so that what cannot be done to them is
+    # refused in time
     rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
     with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
         warnings.simplefilter("always")
@@ -233,7 +268,9 @@ def fit_cohort(
             loadings[scans.rows], loadings[others] = model.loadings_, model.transform(rest)
             fitted = np.isin(np.arange(len(loadings)), scans.rows).astype(int)
             known = ScanTable(loadings, {**everyone.participants, "fitted": fitted})
-    plain = lambda one: not_converged(model) if one.category is ConvergenceWarning else str(one.message)
+    plain = lambda one: (
+        not_converged(model) if one.category is ConvergenceWarning else str(one.message)
+    )
     said = list(dict.fromkeys(map(plain, raised)))
     with stages.stage("diagnostics") as show:
         # a selection that was written about an earlier fit goes with it
@@ -241,8 +278,21 @@ def fit_cohort(
         about: dict[str, Any] = {"scans": scans, "table": known, "folder": beside}
         fit = describe_fit(model, cohort, data, **about, timing=spent, warnings=said, report=show)
     each = fit.diagnostics.measure_explained
-    explained = {} if measures is None or each is None else dict(zip(measures.names, each.tolist(), strict=True))
-    return FitResult(model, data, place.path, write_fit(fit, place, stages), said, place.removed, scans, explained)
+    explained = (
+        {}
+        if measures is None or each is None
+        else dict(zip(measures.names, each.tolist(), strict=True))
+    )
+    return FitResult(
+        model,
+        data,
+        place.path,
+        write_fit(fit, place, stages),
+        said,
+        place.removed,
+        scans,
+        explained,
+    )
 
 
 @contextmanager

@@ -2,33 +2,39 @@
 
 `write_fit` fills a folder as a BIDS derivative of a group:
 
-    dataset_description.json                                         DatasetType "derivative", GeneratedBy icofactor
-    hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   one map per component
-    hemi-R_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   (for two hemispheres)
-    hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a vertex was used (with a mask)
-    hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.label.gii         winner-takes-all parcellation
-    hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot             the same for FreeSurfer
-    hemi-L_space-civet_den-41k_desc-icofactor_midthickness.surf.gii      mean of the subjects' surfaces, where drawn on
-    space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR 32k only)
-    space-fsLR_den-32k_desc-icofactor_components.pscalar.nii             the same for parcels (on fs_LR 32k only)
-    space-fsLR_den-32k_desc-icofactor_dseg.dlabel.nii                    the parcellation (on fs_LR 32k only)
-    desc-icofactor_dseg.tsv                                          index, name and colour of each parcel
-    desc-icofactor_regions.tsv                                       every component in every region (of parcels only)
-    desc-icofactor_components.tsv                                    variance, extent and recurrence of each component
-    desc-icofactor_loadings.tsv                                      participant_id (and session_id), component01, ...
-    desc-icofactor_participants.tsv                                  (when anything is known about them)
-    desc-icofactor_dseg.json, ...                                    what the columns of each table hold
+    dataset_description.json                                         DatasetType "derivative",
+    GeneratedBy icofactor hemi-L_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   one
+    map per component hemi-R_space-fsaverage_den-10k_desc-icofactor_components.shape.gii   (for two
+    hemispheres) hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii         1 where a
+    vertex was used (with a mask) hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.label.gii
+    winner-takes-all parcellation hemi-L_space-fsaverage_den-10k_desc-icofactor_dseg.annot
+    the same for FreeSurfer hemi-L_space-civet_den-41k_desc-icofactor_midthickness.surf.gii
+    mean of the subjects' surfaces, where drawn on
+    space-fsLR_den-32k_desc-icofactor_components.dscalar.nii             all hemispheres (on fs_LR
+    32k only) space-fsLR_den-32k_desc-icofactor_components.pscalar.nii             the same for
+    parcels (on fs_LR 32k only) space-fsLR_den-32k_desc-icofactor_dseg.dlabel.nii
+    the parcellation (on fs_LR 32k only) desc-icofactor_dseg.tsv
+    index, name and colour of each parcel desc-icofactor_regions.tsv
+    every component in every region (of parcels only) desc-icofactor_components.tsv
+    variance, extent and recurrence of each component desc-icofactor_loadings.tsv
+    participant_id (and session_id), component01, ... desc-icofactor_participants.tsv
+    (when anything is known about them) desc-icofactor_dseg.json, ...
+    what the columns of each table hold
     ..._desc-thickness_components.shape.gii, ...                     of several measures, the maps of each in its units
-    provenance.json, methods.md                                      how it came about; a paragraph for the paper
-    model.zip, diagnostics.npz                                       what `load_model` and the report read
-    components.png, report.html                                      all components; the page
-    figures/                                                         every other panel of the page as PNG and PDF
-    tables/                                                          what the page shows and no table above has
+    provenance.json, methods.md                                      how it came about; a paragraph
+    for the paper model.zip, diagnostics.npz                                       what `load_model`
+    and the report read components.png, report.html                                      all
+    components; the page
+    figures/                                                         every other panel of the page
+    as PNG and PDF tables/                                                          what the page
+    shows and no table above has
 
-`icofactor.io.publish` makes them appear together and lists them with those that `select`, `report` and others add, so
-that overwriting replaces all of them and nothing else. No table has the name of one that a BIDS dataset has.
+`icofactor.io.publish` makes them appear together and lists them with those that `select`, `report`
+and others add, so that overwriting replaces all of them and nothing else. No table has the name of
+one that a BIDS dataset has.
 
-Components are numbered. Once `icofactor select --atlas` has found where they lie, `name_components` gives those that
+Components are numbered. Once `icofactor select --atlas` has found where they lie, `name_components`
+gives those that
 an atlas names (q ≤ 0.05) their names in the label tables and in what describes the columns.
 """
 
@@ -54,7 +60,14 @@ from icofactor.io.publish import FIGURES, Names, Publication, list_of
 from icofactor.io.tables import GIVEN, numbered, sidecar, write_json, write_table
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
-from icofactor.results.description import DIAGNOSTICS, LOADINGS, METHODS, PROVENANCE, SURFACE, FitDescription
+from icofactor.results.description import (
+    DIAGNOSTICS,
+    LOADINGS,
+    METHODS,
+    PROVENANCE,
+    SURFACE,
+    FitDescription,
+)
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
 from icofactor.results.report.page import PAGE, panels_in, render_page
@@ -62,13 +75,25 @@ from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
 from icofactor.results.report.surfaces import Cortex
 from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
-from icofactor.sphere.names import OWN, hemispheres, is_fs_lr, map_file, table_file, vertices_per_side
+from icofactor.sphere.names import (
+    OWN,
+    hemispheres,
+    is_fs_lr,
+    map_file,
+    table_file,
+    vertices_per_side,
+)
 
 _BIDS_VERSION = "1.10.0"
 PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv", "components.tsv"))
 _REGIONS = table_file("regions.tsv")
 _DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
-_COMPONENTS, _MASK, _LABELS, _ANNOT = "components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot"
+_COMPONENTS, _MASK, _LABELS, _ANNOT = (
+    "components.shape.gii",
+    "mask.shape.gii",
+    "dseg.label.gii",
+    "dseg.annot",
+)
 _DSCALAR, _PSCALAR, _DLABEL = "components.dscalar.nii", "components.pscalar.nii", "dseg.dlabel.nii"
 _NAMED = (_COMPONENTS, _LABELS, _ANNOT, _DSCALAR, _PSCALAR, _DLABEL)
 """Maps and labels, which hold names of components."""
@@ -103,22 +128,32 @@ _ALWAYS = (
 
 
 class FitFolder(Publication):
-    """The folder that a fit is written to: checked when this is made, before any work, and once more when it is filled.
+    """The folder that a fit is written to: checked when this is made, before any work, and once
+    more when it is filled.
 
     Parameters
     ----------
     path : made when missing.
-    overwrite : whether to replace an earlier fit, with everything that icofactor has written about it.
+    overwrite : whether to replace an earlier fit, with everything that icofactor has written about
+        it.
     figures : whether figures/ will be written.
     inputs : what is read for the fit; see `Publication`.
     """
 
     def __init__(
-        self, path: str | Path, overwrite: bool = False, figures: bool = True, inputs: Iterable[str | Path] = ()
+        self,
+        path: str | Path,
+        overwrite: bool = False,
+        figures: bool = True,
+        inputs: Iterable[str | Path] = (),
     ) -> None:
         self.figures = figures
         place, kinds = Path(path), (_MASK, *_NAMED)
-        maps = [] if overwrite else [found.name for kind in kinds for found in place.glob(f"*_desc-*_{kind}")]
+        maps = (
+            []
+            if overwrite
+            else [found.name for kind in kinds for found in place.glob(f"*_desc-*_{kind}")]
+        )
         names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
         super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
         self.check([SUMMARY])
@@ -131,23 +166,35 @@ class FitFolder(Publication):
     def check_maps(self, mesh: str, hemi: str | None, measures: Iterable[str] = ()) -> None:
         """Refuse what lies where the maps of this mesh would be written."""
         kinds, about = (_COMPONENTS, _MASK, _LABELS, _ANNOT), (OWN, *measures)
-        self.check([map_file(mesh, kind, side, desc) for kind in kinds for side in hemispheres(hemi) for desc in about])
+        self.check(
+            [
+                map_file(mesh, kind, side, desc)
+                for kind in kinds
+                for side in hemispheres(hemi)
+                for desc in about
+            ]
+        )
 
     @contextmanager
     def filled(self) -> Iterator[Path]:
-        """A private folder to fill; when the block ends, all its files appear in the folder, or none."""
+        """A private folder to fill; when the block ends, all its files appear in the folder, or
+        none.
+        """
         with super().filled() as new:
             yield new
             write_dataset_description(new, "Factorization of cortical maps")
 
 
 def _of_earlier_fit(listed: Names) -> Iterable[str]:
-    """With a fit goes what was written about it; without one, a selection of the number of components stays."""
+    """With a fit goes what was written about it; without one, a selection of the number of
+    components stays.
+    """
     return listed if _DESCRIPTION in listed else ()
 
 
 def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = None) -> list[Path]:
-    """A fit as a folder; the files are listed at the top of this module. All of them appear, or none.
+    """A fit as a folder; the files are listed at the top of this module. All of them appear, or
+    none.
 
     Returns
     -------
@@ -174,7 +221,9 @@ def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = Non
 
 
 def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> None:
-    """Figures, and all components on one page; when they are few that is a panel, and its PNG is written here only."""
+    """Figures, and all components on one page; when they are few that is a panel, and its PNG is
+    written here only.
+    """
     components = None
     if figures:
         (folder / FIGURES).mkdir()
@@ -199,7 +248,9 @@ def _write_maps(folder: Path, fit: FitDescription) -> None:
     for measure, one in fit.by_measure():
         _write_map_files(folder, one, measure or OWN)
     measures = fit.model.measures_
-    if measures is not None and measures.share == "maps" and not measures.plain:  # in the units of each
+    if (
+        measures is not None and measures.share == "maps" and not measures.plain
+    ):  # in the units of each
         for measure, maps in measures.maps(fit.model.components_).items():
             _write_map_files(folder, fit.with_maps(maps), measure)
 
@@ -212,15 +263,26 @@ def _write_map_files(folder: Path, fit: FitDescription, desc: str) -> None:
         mask = np.ones(sites.n, dtype=bool) if mask is None else mask
     if not sites.placed:
         return
-    maps, mask = sites.on_surface(model.components_), None if mask is None else sites.on_surface(mask, False)
+    maps, mask = (
+        sites.on_surface(model.components_),
+        None if mask is None else sites.on_surface(mask, False),
+    )
     for side, columns in map_columns(maps.shape[1], model.hemi_, mesh):
         write_maps(folder / map_file(mesh, _COMPONENTS, side, desc), maps[:, columns], side, names)
         if mask is not None:
             write_maps(folder / map_file(mesh, _MASK, side, desc), mask[columns], side, ["mask"])
     if is_fs_lr(mesh) and sites.regions is not None:
-        write_pscalar(folder / map_file(mesh, _PSCALAR, desc=desc), model.components_, sites.regions, names)
+        write_pscalar(
+            folder / map_file(mesh, _PSCALAR, desc=desc), model.components_, sites.regions, names
+        )
     elif is_fs_lr(mesh):
-        write_dscalar(folder / map_file(mesh, _DSCALAR, desc=desc), model.components_, model.hemi_, names, model.mask_)
+        write_dscalar(
+            folder / map_file(mesh, _DSCALAR, desc=desc),
+            model.components_,
+            model.hemi_,
+            names,
+            model.mask_,
+        )
 
 
 def _write_regions(path: Path, fit: FitDescription) -> None:
@@ -230,7 +292,8 @@ def _write_regions(path: Path, fit: FitDescription) -> None:
     table = {"region": list(regions.names), "n_vertices": regions.sizes} if regions.placed else {}
     table = {"region": list(regions.names), **table, "parcel": d.parcellation, "median": d.median}
     about = _REGION_COLUMNS | {
-        name: {"LongName": title, "Description": "Its map"} for name, title in zip(names, fit.titles, strict=True)
+        name: {"LongName": title, "Description": "Its map"}
+        for name, title in zip(names, fit.titles, strict=True)
     }
     write_table(path, {**table, **dict(zip(names, model.components_, strict=True))}, about)
 
@@ -244,7 +307,10 @@ def _write_parcels(folder: Path, fit: FitDescription) -> None:
     for measure, one in fit.by_measure():
         what = "n_vertices" if fit.model.sites_.placed else "n_regions"
         column = f"{what}_{measure}" if measure else what
-        table[column], about[column] = _write_labels(folder, one, colours, measure or OWN), _PARCEL_COLUMNS[what]
+        table[column], about[column] = (
+            _write_labels(folder, one, colours, measure or OWN),
+            _PARCEL_COLUMNS[what],
+        )
     write_table(folder / _PARCELS, table, about)
 
 
@@ -256,11 +322,22 @@ def _write_labels(folder: Path, fit: FitDescription, colours: np.ndarray, desc: 
         # FreeSurfer's tables of regions have spaces between their columns
         joined = ["_".join(name.replace(" %", "%").split()) for name in names]
         for side, columns in map_columns(len(labels), model.hemi_, mesh):
-            write_label_gii(folder / map_file(mesh, _LABELS, side, desc), labels[columns], side, names, colours)
-            write_annot(folder / map_file(mesh, _ANNOT, side, desc), labels[columns], joined, colours)
+            write_label_gii(
+                folder / map_file(mesh, _LABELS, side, desc), labels[columns], side, names, colours
+            )
+            write_annot(
+                folder / map_file(mesh, _ANNOT, side, desc), labels[columns], joined, colours
+            )
         if is_fs_lr(mesh):
             mask = None if model.sites_.regions is not None else model.mask_
-            write_dlabel(folder / map_file(mesh, _DLABEL, desc=desc), labels, model.hemi_, names, colours, mask)
+            write_dlabel(
+                folder / map_file(mesh, _DLABEL, desc=desc),
+                labels,
+                model.hemi_,
+                names,
+                colours,
+                mask,
+            )
     return np.bincount(labels, minlength=len(names) + 1)[1:]
 
 
@@ -273,30 +350,43 @@ def _write_tables(folder: Path, fit: FitDescription) -> None:
     _write_components(folder, fit)
     if participants:
         rest = {name: column for name, column in participants.items() if name not in subjects}
-        write_table(folder / PARTICIPANTS, {**subjects, **rest}, dict.fromkeys(rest, GIVEN), digits=None)
+        write_table(
+            folder / PARTICIPANTS, {**subjects, **rest}, dict.fromkeys(rest, GIVEN), digits=None
+        )
 
 
 def _loading_columns(fit: FitDescription) -> dict[str, dict[str, str]]:
     """What the columns of loadings are called and mean."""
     d, numbers = fit.diagnostics, numbered("component", len(fit.labels))
     told = {"Description": meaning_of(fit.model, d.modality, d.units)}
-    return {number: {"LongName": title, **told} for number, title in zip(numbers, fit.titles, strict=True)}
+    return {
+        number: {"LongName": title, **told}
+        for number, title in zip(numbers, fit.titles, strict=True)
+    }
 
 
 def _write_components(folder: Path, fit: FitDescription) -> None:
     numbers = numbered("component", len(fit.labels))
-    names: dict[str, Any] = {"name": [name or None for name in fit.atlas_names]} if any(fit.atlas_names) else {}
-    write_table(folder / _TABLE, {"component": numbers, **names, **component_table(fit)}, _COMPONENT_COLUMNS)
+    names: dict[str, Any] = (
+        {"name": [name or None for name in fit.atlas_names]} if any(fit.atlas_names) else {}
+    )
+    write_table(
+        folder / _TABLE, {"component": numbers, **names, **component_table(fit)}, _COMPONENT_COLUMNS
+    )
 
 
 # ---------------------------------------------------------------------- names
 
 
 def overlap_place(folder: Path, model: Path, overwrite: bool = False, **more: Any) -> Publication:
-    """The folder for the overlap with an atlas, checked; in that of the fit, files get the names of its components."""
+    """The folder for the overlap with an atlas, checked; in that of the fit, files get the names of
+    its components.
+    """
     own = model_at(model).absolute() == (folder / MODEL).absolute()
     names = [OVERLAP, _json(OVERLAP)]
-    return Publication(folder, overwrite, names=names, renewed=_renewed(folder) if own else (), **more)
+    return Publication(
+        folder, overwrite, names=names, renewed=_renewed(folder) if own else (), **more
+    )
 
 
 def _renewed(folder: Path) -> list[str]:
@@ -304,17 +394,27 @@ def _renewed(folder: Path) -> list[str]:
     tables = (_TABLE, _PARCELS, _REGIONS)
     named = (*(f"_{kind}" for kind in _NAMED), *tables, *map(_json, (*tables, LOADINGS)))
     listed = [(name, known) for name, known in list_of(folder).items() if name.endswith(named)]
-    return [name for name, known in listed if (folder / name).is_file() and hash_file(folder / name) == known]
+    return [
+        name
+        for name, known in listed
+        if (folder / name).is_file() and hash_file(folder / name) == known
+    ]
 
 
 def write_names(found: Overlap, place: Publication, model: Any) -> None:
-    """atlas_overlap.tsv, and the names of components wherever the fit's files have them; all or none."""
+    """atlas_overlap.tsv, and the names of components wherever the fit's files have them; all or
+    none.
+    """
     with place.filled() as new:
         write_overlap(found, new / OVERLAP)
         if not place.renewed:
             return
-        selection = SelectionFiles(overlap={name: list(column) for name, column in with_names(found).items()})
-        fit = FitDescription(model, load_diagnostics(place.path / DIAGNOSTICS), Cortex(()), selection=selection)
+        selection = SelectionFiles(
+            overlap={name: list(column) for name, column in with_names(found).items()}
+        )
+        fit = FitDescription(
+            model, load_diagnostics(place.path / DIAGNOSTICS), Cortex(()), selection=selection
+        )
         _write_maps(new, fit)
         _write_parcels(new, fit)
         _write_components(new, fit)
@@ -327,11 +427,15 @@ def write_names(found: Overlap, place: Publication, model: Any) -> None:
 
 
 def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
-    """One value per component: shares of the between-subject variance and of the sites, and recurrence."""
+    """One value per component: shares of the between-subject variance and of the sites, and
+    recurrence.
+    """
     d, recurrence = fit.diagnostics, fit.model.recurrence_
     unknown = np.full(len(d.alone), np.nan)
     return {
-        "variance_alone": np.where(d.alone <= 1, d.alone, np.nan),  # overlapping maps may carry more than all of it
+        "variance_alone": np.where(
+            d.alone <= 1, d.alone, np.nan
+        ),  # overlapping maps may carry more than all of it
         "variance_unique": d.unique,
         "extent": d.extent,
         "recurrence": unknown if recurrence is None else recurrence,
@@ -339,13 +443,19 @@ def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
 
 
 def map_columns(n_sites: int, hemi: str | None, mesh_name: str) -> list[tuple[str, slice]]:
-    """Hemispheres, and which columns of the maps are theirs; refuses maps that a file per hemisphere cannot hold."""
+    """Hemispheres, and which columns of the maps are theirs; refuses maps that a file per
+    hemisphere cannot hold.
+    """
     sides, known = hemispheres(hemi), vertices_per_side(mesh_name)
     per_side = n_sites // len(sides) if known is None else known
     if n_sites != per_side * len(sides):
-        expected = "an even number of sites" if known is None else f"{known} vertices per hemisphere"
+        expected = (
+            "an even number of sites" if known is None else f"{known} vertices per hemisphere"
+        )
         raise ArgumentError(
-            "cohort", Phrase(f"{n_sites} sites"), f"on {expected}, as {mesh_name} with {{hemi={hemi!r}}} is"
+            "cohort",
+            Phrase(f"{n_sites} sites"),
+            f"on {expected}, as {mesh_name} with {{hemi={hemi!r}}} is",
         )
     return [(side, slice(i * per_side, (i + 1) * per_side)) for i, side in enumerate(sides)]
 

@@ -1,4 +1,6 @@
-"""What the maps and loadings of a fit mean, their units, and how far to trust them: the sentences of all outputs."""
+"""What the maps and loadings of a fit mean, their units, and how far to trust them: the sentences
+of all outputs.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,39 @@ if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.description import FitDescription
 
-_MORE = {"thickness": ("cortex is thicker", "it is thinner"), "myelin": ("myelin is higher", "it is lower")}
+_MORE = {
+    "thickness": ("cortex is thicker", "it is thinner"),
+    "myelin": ("myelin is higher", "it is lower"),
+}
 """Modality → how people above and below the average are described."""
 _HIGH, _MODERATE = 0.9, 0.7
-"""Median correlation of maps with those of resamples from which stability is called high, or moderate."""
+"""Median correlation of maps with those of resamples from which stability is called high, or
+moderate.
+"""
 _MOST, _TIMES = 0.5, 1.5
-"""Components that typically cover more than this share of the cortex, and together this many times the cortex, are not
-called parts."""
+"""Components that typically cover more than this share of the cortex, and together this many times
+the cortex, are not called parts.
+"""
 _HIGHER = ("values are higher", "they are lower")
 
 
 def n_people(fit: Any) -> int:
     """Subjects, whatever number of rows each has."""
     measures = fit.model.measures_
-    return len(fit.subjects) // (measures.n if measures is not None and measures.share == "maps" else 1)
+    return len(fit.subjects) // (
+        measures.n if measures is not None and measures.share == "maps" else 1
+    )
 
 
 def names_of_bars(model: Any) -> list[str]:
-    """Names of the columns of components on regions: with shared loadings, those of each measure after the other."""
+    """Names of the columns of components on regions: with shared loadings, those of each measure
+    after the other.
+    """
     names, measures = list(model.sites_.regions.names), model.measures_
     joined = measures is not None and measures.share == "loadings"
-    return [f"{measure} {name}" for measure in measures.names for name in names] if joined else names
+    return (
+        [f"{measure} {name}" for measure in measures.names for name in names] if joined else names
+    )
 
 
 def measure_title(modality: str) -> str:
@@ -45,21 +59,31 @@ def measure_title(modality: str) -> str:
 
 
 def fitted_units(model: Any, units: str) -> str:
-    """Units of the values that were fitted, and of residuals: the data's, or standard deviations for z-scores."""
+    """Units of the values that were fitted, and of residuals: the data's, or standard deviations
+    for z-scores.
+    """
     if model.center_ == "zscore":
         return "standard deviations"
-    return "scaled units" if model.measures_ is not None and model.measures_.scale == "variance" else units
+    return (
+        "scaled units"
+        if model.measures_ is not None and model.measures_.scale == "variance"
+        else units
+    )
 
 
 def component_units(model: Any, units: str) -> str:
-    """Units of the maps: those of the values fitted, but none where loadings carry them (projective, not scaled)."""
+    """Units of the maps: those of the values fitted, but none where loadings carry them
+    (projective, not scaled).
+    """
     return fitted_units(model, units) if method_named(model.solution_.method).scheme.scaled else ""
 
 
 def scale_label(model: Any, units: str) -> str:
     """The same as the name of a colour scale: mm of deviation per unit loading."""
     own = component_units(model, units)
-    what = {"none": "", "mean": " of deviation per unit loading", "zscore": " per unit loading"}[model.center_]
+    what = {"none": "", "mean": " of deviation per unit loading", "zscore": " per unit loading"}[
+        model.center_
+    ]
     return f"{own}{what}" if own else ""
 
 
@@ -77,8 +101,10 @@ def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
     >>> cohort = ico.simulate_cohort(20, 3, "thickness", mesh="fsaverage3")
     >>> model = ico.CorticalFactorization(3, method="parts", level=1).fit(cohort)
     >>> print(meaning_of(model, "thickness", "mm"))
-    Each component is a part of the cortex where people differ from the average together. A loading of +1 means that \
-this person's cortex is thicker than average, by the values of the map (mm), in this part; −1 means that it is \
+    Each component is a part of the cortex where people differ from the average together. A loading
+    of +1 means that \
+this person's cortex is thicker than average, by the values of the map (mm), in this part; −1 means
+that it is \
 thinner by as much.
     """
     scheme = method_named(model.solution_.method).scheme
@@ -111,7 +137,9 @@ thinner by as much.
 
 
 def recurrence_line(model: Any) -> str:
-    """How many components other random starts on the same people reach; "" where it was not recorded."""
+    """How many components other random starts on the same people reach; "" where it was not
+    recorded.
+    """
     share = getattr(model, "recurrence_", None)
     return "" if share is None else in_one_line(np.asarray(share), int(model.starts_.n_near))
 
@@ -119,7 +147,11 @@ def recurrence_line(model: Any) -> str:
 def recurrence_warning(model: Any) -> str | None:
     """What a reader should know where other starts do not reach most components; None elsewhere."""
     share = getattr(model, "recurrence_", None)
-    return None if share is None else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
+    return (
+        None
+        if share is None
+        else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
+    )
 
 
 def not_converged(model: Any) -> str:
@@ -156,15 +188,25 @@ def adjusted_for(model: Any) -> tuple[str, ...]:
 
 def adjustments(model: Any) -> list[tuple[str, str]]:
     """What was done to the maps before the fit: (column, how)."""
-    done = ((model.harmonization_, "harmonized by ComBat"), (model.covariates_, "regressed out before the fit"))
+    done = (
+        (model.harmonization_, "harmonized by ComBat"),
+        (model.covariates_, "regressed out before the fit"),
+    )
     return [(name, how) for step, how in done if step is not None for name in step.names]
 
 
 def what_remained(model: Any) -> str:
-    """What shares of the variance refer to after harmonization and covariates; "" where nothing was removed."""
-    scanner, covariates = getattr(model, "harmonization_", None), getattr(model, "covariates_", None)
+    """What shares of the variance refer to after harmonization and covariates; "" where nothing was
+    removed.
+    """
+    scanner, covariates = (
+        getattr(model, "harmonization_", None),
+        getattr(model, "covariates_", None),
+    )
     steps = [] if scanner is None else [f"harmonization over {scanner.column}"]
-    steps += [] if covariates is None else [f"removal of the effects of {_listed(covariates.names)}"]
+    steps += (
+        [] if covariates is None else [f"removal of the effects of {_listed(covariates.names)}"]
+    )
     return f" that remained after {' and '.join(steps)}" if steps else ""
 
 
@@ -174,7 +216,8 @@ class Verdict:
 
     Attributes
     ----------
-    headline : components fitted and recommended, not determined by the data, share explained, adjusted for what.
+    headline : components fitted and recommended, not determined by the data, share explained,
+        adjusted for what.
     lines : the same in full sentences.
     recommended, stability : short answers, for tiles; "" where stability was not measured.
     """
@@ -186,13 +229,23 @@ class Verdict:
 
 
 def verdict(fit: FitDescription) -> Verdict:
-    """How many components, whether the data determine them, how much they explain, adjusted for what."""
+    """How many components, whether the data determine them, how much they explain, adjusted for
+    what.
+    """
     model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
     k, out, share = len(d.alone), adjusted_for(model), getattr(model, "recurrence_", None)
-    best = "not examined" if choice is None else "none" if choice.recommended is None else f"{choice.recommended}"
+    best = (
+        "not examined"
+        if choice is None
+        else "none"
+        if choice.recommended is None
+        else f"{choice.recommended}"
+    )
     many, stable = counted(k, "component"), _stability(fit.selection.stability)
     failed = "" if share is None else undetermined(np.asarray(share))
-    elsewhere = "Most other random starts on the same people that fit as well end in other components."
+    elsewhere = (
+        "Most other random starts on the same people that fit as well end in other components."
+    )
     headline = [
         f"{many} fitted; the best number was not examined."
         if choice is None
@@ -218,7 +271,9 @@ def verdict(fit: FitDescription) -> Verdict:
 
 
 def median_stability(stability: Any) -> float | None:
-    """Median over components of the correlation with maps of resamples; None where that was not measured."""
+    """Median over components of the correlation with maps of resamples; None where that was not
+    measured.
+    """
     values = np.array([] if stability is None else stability["stability"], dtype=np.float64)
     return float(np.nanmedian(values)) if np.isfinite(values).any() else None
 
@@ -232,7 +287,9 @@ def _stability(stability: Any) -> str:
 
 
 def stability_line(stability: Any) -> str:
-    """How alike the maps are in resampled cohorts, with a word for it; "" where that was not measured."""
+    """How alike the maps are in resampled cohorts, with a word for it; "" where that was not
+    measured.
+    """
     word = _stability(stability).partition(" ")[0]
     if not word:
         return ""

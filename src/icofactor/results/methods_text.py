@@ -1,4 +1,6 @@
-"""The methods paragraph of a paper, from what was really done: ready to paste, with references and versions."""
+"""The methods paragraph of a paper, from what was really done: ready to paste, with references and
+versions.
+"""
 
 from __future__ import annotations
 
@@ -129,21 +131,37 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
         of = where.partition(" of ")[2] if sites.regions.mesh else "a mesh of its own"
         atlas = f"the atlas {sites.regions.atlas}" if sites.regions.atlas else "an atlas"
         where = f"the regions of {atlas} on {of}" if sites.placed else "regions"
-    side = {"left": "the left hemisphere", "right": "the right hemisphere", "both": "both hemispheres"}
+    side = {
+        "left": "the left hemisphere",
+        "right": "the right hemisphere",
+        "both": "both hemispheres",
+    }
     what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
     what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"
     units = f" (in {cohort.units})" if cohort.units else ""
     used = sites.n if model.mask_ is None else int(model.mask_[: sites.n].sum())
     left_out = (
-        "" if used == sites.n else f", of which {used} were used and the others, such as the medial wall, left out"
+        ""
+        if used == sites.n
+        else f", of which {used} were used and the others, such as the medial wall, left out"
     )
     people = people_of(cohort)
     who, rest = counted(len(cohort.subjects) if people is None else people.n_scans, "subject"), ""
     if scans is not None and scans.people is not None and scans.people.repeated:
-        n_others = scans.people.n_scans - len(scans.rows) * scans.people.n_scans // len(scans.people.scans)
+        n_others = scans.people.n_scans - len(scans.rows) * scans.people.n_scans // len(
+            scans.people.scans
+        )
         who, rest = scans.people.as_scans, f"; fitted on {scans.fit_on.phrase}"
-        rest += f", with loadings of the other {counted(n_others, 'scan')} from that fit" if n_others else ""
-    whose = "" if sites.regions is not None and sites.regions.hemi is None else f", {side[cohort.hemisphere]}"
+        rest += (
+            f", with loadings of the other {counted(n_others, 'scan')} from that fit"
+            if n_others
+            else ""
+        )
+    whose = (
+        ""
+        if sites.regions is not None and sites.regions.hemi is None
+        else f", {side[cohort.hemisphere]}"
+    )
     return (
         f"{what}{units} of {who} on {where}{whose} ({sites.n} {sites.on}{left_out}), were "
         f"factorized into {counted(len(model.components_), 'component')}{rest}."
@@ -159,7 +177,11 @@ def _left_out(provenance: Mapping[str, Any]) -> str:
     reasons = [f"{n} {_LEFT_OUT.get(why, shown(why))}" for why, n in found.items()]
     reasons += [f"{len(failed)} whose maps could not be made"] if failed else []
     total = sum(found.values()) + len(failed)
-    return f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}." if reasons else ""
+    return (
+        f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}."
+        if reasons
+        else ""
+    )
 
 
 def _measures(model: Any) -> str:
@@ -187,17 +209,31 @@ def _preprocessing(provenance: Mapping[str, Any]) -> str:
     """The steps that a store or a cohort knows of, in their order."""
     of_measures = provenance.get("measures")
     if isinstance(of_measures, Mapping):
-        known = {name: _preprocessing(one) for name, one in of_measures.items() if isinstance(one, Mapping)}
-        said = {text: [name for name in known if known[name] == text] for text in known.values() if text}
-        every = lambda names: "" if len(names) == len(known) else f"Of {_and(list(map(shown, names)))}: "
+        known = {
+            name: _preprocessing(one)
+            for name, one in of_measures.items()
+            if isinstance(one, Mapping)
+        }
+        said = {
+            text: [name for name in known if known[name] == text] for text in known.values() if text
+        }
+        every = lambda names: (
+            "" if len(names) == len(known) else f"Of {_and(list(map(shown, names)))}: "
+        )
         return " ".join(f"{every(names)}{text}" for text, names in said.items())
     files = [str(one["path"]) for one in _records(provenance, "inputs") if one.get("path")]
     told = {smoothing_of(Path(file).name) for file in files}
     smoothed = told.pop() if len(told) == 1 else None
-    steps = [] if smoothed is None else [f"The maps had been smoothed with a Gaussian kernel of {smoothed} mm FWHM"]
+    steps = (
+        []
+        if smoothed is None
+        else [f"The maps had been smoothed with a Gaussian kernel of {smoothed} mm FWHM"]
+    )
     steps += [text for step in _records(provenance, "preprocessing") if (text := _step(step))]
     if provenance.get("stored_dtype") == "float16":
-        steps.append("The maps were stored as 16-bit floating-point numbers, which keep three digits")
+        steps.append(
+            "The maps were stored as 16-bit floating-point numbers, which keep three digits"
+        )
     return "".join(f"{text}. " for text in steps).rstrip()
 
 
@@ -252,13 +288,21 @@ def _step(step: Mapping[str, Any]) -> str:
 
 def shown(value: Any) -> str:
     """A setting from a file, as text of a line."""
-    return f"{value:g}" if isinstance(value, int | float) else "".join(filter(str.isprintable, str(value)[:60]))
+    return (
+        f"{value:g}"
+        if isinstance(value, int | float)
+        else "".join(filter(str.isprintable, str(value)[:60]))
+    )
 
 
 def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The records that a provenance, which may come from a file, lists under a name."""
     listed = provenance.get(key)
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []
+    return (
+        [one for one in listed if isinstance(one, Mapping)]
+        if isinstance(listed, list | tuple)
+        else []
+    )
 
 
 def _and(parts: Sequence[str]) -> str:
@@ -269,11 +313,15 @@ def _harmonization(model: Any, cite: _Citations) -> str:
     done = getattr(model, "harmonization_", None)
     if done is None:
         return ""
-    scans = _and([f"{level} ({n} scans)" for level, n in zip(done.levels, done.counts, strict=True)])
+    scans = _and(
+        [f"{level} ({n} scans)" for level, n in zip(done.levels, done.counts, strict=True)]
+    )
     how = " with empirical Bayes estimates" if done.empirical_bayes else ""
     kept = f"; linear effects of {_and(list(map(str, done.terms)))} were kept" if done.terms else ""
     to = "" if done.reference is None else f"; {done.reference} was the reference"
-    lifted = "; a constant was added where values would have become negative" if done.n_shifted else ""
+    lifted = (
+        "; a constant was added where values would have become negative" if done.n_shifted else ""
+    )
     return (
         f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
         f"scale were adjusted at every {_place(model)}{_of_each(model)}{how}{kept}{to}{lifted}."
@@ -282,18 +330,26 @@ def _harmonization(model: Any, cite: _Citations) -> str:
 
 def _place(model: Any) -> str:
     """A site by a name that no reader takes for a scanner's: a paper may harmonize over sites."""
-    return {"vertices": "vertex", "parcels": "region"}.get(model.sites_.on, model.sites_.on.removesuffix("s"))
+    return {"vertices": "vertex", "parcels": "region"}.get(
+        model.sites_.on, model.sites_.on.removesuffix("s")
+    )
 
 
 def _of_each(model: Any) -> str:
-    return " of each measure by itself" if model.measures_ is not None and model.measures_.n > 1 else ""
+    return (
+        " of each measure by itself"
+        if model.measures_ is not None and model.measures_.n > 1
+        else ""
+    )
 
 
 def _covariates(model: Any) -> str:
     covariates = getattr(model, "covariates_", None)
     if covariates is None:
         return ""
-    kept = ", plus a constant where values would have become negative" if covariates.n_shifted else ""
+    kept = (
+        ", plus a constant where values would have become negative" if covariates.n_shifted else ""
+    )
     when = "Beforehand" if getattr(model, "harmonization_", None) is None else "Then"
     return (
         f"{when}, linear effects of {covariates} were removed at every {_place(model)}{_of_each(model)} by least "
@@ -308,11 +364,19 @@ def _problem(model: Any, cite: _Citations) -> str:
         "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
         "paper": "the penalty of W is that of its coefficients on the faces",
     }[model.rules]
-    relative = " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
-    penalty = "" if not scheme.penalised else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
+    relative = (
+        " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
+    )
+    penalty = (
+        ""
+        if not scheme.penalised
+        else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
+    )
     itself = ", on the regions themselves," if _on_regions(model) else ""
     where = (
-        "the columns of W are the basis maps and " + ("WᵀX" if scheme.projective else "C") + " contains the loadings"
+        "the columns of W are the basis maps and "
+        + ("WᵀX" if scheme.projective else "C")
+        + " contains the loadings"
     )
     return (
         f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)}{itself} for {text.name} "
@@ -347,7 +411,9 @@ def _coarse(model: Any, cite: _Citations) -> str:
         "default": "No update was allowed to increase the objective.",
         "paper": f"The updates follow {cite(HONNORAT)} exactly.",
     }[model.rules]
-    ending = f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
+    ending = (
+        f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
+    )
     stop = ending if model.tol else ""
     halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
     seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
@@ -358,25 +424,23 @@ def _coarse(model: Any, cite: _Citations) -> str:
     if n_starts > 1:
         n_run = int((model.starts_.start_n_iter > 0).sum())
         continued = f", of which the {n_run} best were continued" if 0 < n_run < n_starts else ""
-        starts = (
-            f"from {n_starts} random starts{seed}{kind}{continued}, and the one with the smallest objective was kept"
-        )
+        starts = f"from {n_starts} random starts{seed}{kind}{continued}, and the one with the smallest objective was kept"
         starts += "; each"
     updates = _updates(_method(model), cite)
     where = f"{columns} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral hierarchy"
     where += " of the sphere"
     if _on_regions(model):
         where = "one value per region"
-    return (
-        f"The basis was first fitted as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
-    )
+    return f"The basis was first fitted as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
 
 
 def _refinement(model: Any) -> str:
     schedule, n_done = model.schedule, len(model.refined_.divisions)
     if n_done == 0:
         return ""
-    worst = {"residual": "largest squared residual", "projected": "largest projected error"}[schedule.indicator]
+    worst = {"residual": "largest squared residual", "projected": "largest projected error"}[
+        schedule.indicator
+    ]
     return (
         f"Then the {schedule.faces} faces with the {worst} were divided into four, {n_done} times, with "
         f"{schedule.n_iter} updates after each division, which gave {model.design_.n_columns} faces in total."
@@ -392,7 +456,9 @@ def _full_resolution(model: Any) -> str:
             "The basis was then computed at every site by solving the optimality condition at full resolution, given "
             f"the coarse solution{polish}; loadings are projections on that basis."
         )
-    polish = f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
+    polish = (
+        f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
+    )
     return (
         "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "
         f"convex there, and the loadings with that basis fixed{polish}."
@@ -401,7 +467,10 @@ def _full_resolution(model: Any) -> str:
 
 def _results(model: Any) -> str:
     what = {"none": "maps", "mean": "deviations", "zscore": "z-scores"}[model.center_]
-    units = {"standard deviations": "in standard deviations", "scaled units": "in the units of the scaled measures"}
+    units = {
+        "standard deviations": "in standard deviations",
+        "scaled units": "in the units of the scaled measures",
+    }
     own = units.get(fitted_units(model, ""), "in the units of the data")
     if own.endswith("measures") and model.measures_.share == "loadings":
         own = "in the units of each measure"
@@ -411,11 +480,18 @@ def _results(model: Any) -> str:
         else f"Loadings were scaled to a root mean square of one over subjects, so components are {own}."
     )
     more, less = (
-        ("a deviation from the average of the subjects like that of the map", "the opposite deviation")
+        (
+            "a deviation from the average of the subjects like that of the map",
+            "the opposite deviation",
+        )
         if _method(model).scheme.signed_maps
         else ("values above the average of the subjects in the component", "values below it")
     )
-    sign = "" if model.center_ == "none" else f" A positive loading means {more}, a negative loading {less}."
+    sign = (
+        ""
+        if model.center_ == "none"
+        else f" A positive loading means {more}, a negative loading {less}."
+    )
     return (
         f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects{what_remained(model)}. "
         f"{scale}{sign} Components "
@@ -430,7 +506,11 @@ def _recurrence(model: Any) -> str:
     if share is None or np.isnan(share).any():
         return ""
     n, one = n_recurring(share), len(share) == 1
-    which = f"The component was{'' if n else ' not'}" if one else f"Of the components, {n} of {len(share)} were"
+    which = (
+        f"The component was{'' if n else ' not'}"
+        if one
+        else f"Of the components, {n} of {len(share)} were"
+    )
     limit = "; this says nothing about other people" if n else ""
     return (
         f"{which} reached (correlation of maps at least {SAME_MAP:g}) by at least half of the {model.starts_.n_near} "
@@ -451,7 +531,9 @@ def _updates(method: Method, cite: _Citations) -> str:
     text, extrapolation = method.scheme.text, method.extrapolation
     parts, references = ["updates", text.updates], text.update_references
     if extrapolation is not None:
-        added = extrapolation.text.replace("with ", "and " if " with " in f" {text.updates}" else "with ", 1)
+        added = extrapolation.text.replace(
+            "with ", "and " if " with " in f" {text.updates}" else "with ", 1
+        )
         parts, references = [*parts, added], (*references, *extrapolation.references)
     return " ".join([*filter(None, parts), *([cite(*references)] if references else [])])
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "nibabel", "nilearn", "numba")
 
 
-def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def provenance_of(
+    model: CorticalFactorization, cohort: Any, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """What was done to what, with which versions, as JSON holds it.
 
     Parameters
@@ -45,7 +47,9 @@ def provenance_of(model: CorticalFactorization, cohort: Any, warnings: Sequence[
             for name, value in model.get_params(deep=False).items()
             if name != "weights" or value is not None
         },
-        "seed": model.random_state if isinstance(model.random_state, int | None) else repr(model.random_state),
+        "seed": model.random_state
+        if isinstance(model.random_state, int | None)
+        else repr(model.random_state),
         "harmonization": _words(getattr(model, "harmonization_", None)),
         "covariates": _words(getattr(model, "covariates_", None)),
         "result": {
@@ -88,12 +92,18 @@ def _weights_of(model: Any) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of this package, of Python and of the libraries that results depend on."""
-    own = {"icofactor": __version__, "python": platform.python_version(), "system": platform.platform()}
+    own = {
+        "icofactor": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
     return {**own, **{name: version(name) for name in _LIBRARIES}}
 
 
 def input_hashes(cohort: Any) -> dict[str, str]:
-    """SHA-256 of every input the cohort's provenance knows one of; where it knows none, of the maps themselves."""
+    """SHA-256 of every input the cohort's provenance knows one of; where it knows none, of the maps
+    themselves.
+    """
     found = dict(_hashes(cohort.provenance))
     if not found and isinstance(cohort.X, np.ndarray):
         found["X (subjects × sites, in memory)"] = digest(cohort.X)

@@ -32,7 +32,9 @@ MOST_MISSING = 0.05
 _MOST_OF_A_MAP = 0.5
 """Share of a component's square that may lie there."""
 _ZERO_IS_FAR = 3.0
-"""0 is a missing value where it lies this many standard deviations of the fitted subjects from their mean."""
+"""0 is a missing value where it lies this many standard deviations of the fitted subjects from
+their mean.
+"""
 QUALITY = {
     "explained_variance": "Share of the subject's variance about the fitted mean map that the components explain",
     "residual": "Root mean square over sites of the map minus its fit, in the fitted units",
@@ -60,7 +62,8 @@ class NewLoadings:
     loadings : (n_subjects, n_components), in the scale of the fit's own.
     notes : what is worth knowing about how they came about.
     quality : column of `QUALITY` → one value per subject, see there.
-    fitted : "explained_variance", "residual" and "distance" of the fitted subjects, as far as they are known.
+    fitted : "explained_variance", "residual" and "distance" of the fitted subjects, as far as they
+        are known.
     rule : what counts as unusual, and how many of the fitted subjects would.
     n_measures : how many rows each subject has, one per measure of shared maps.
     """
@@ -78,15 +81,23 @@ class NewLoadings:
         """What was found, as lines."""
         share, few = 100 * self.quality["explained_variance"], len(self.subjects)
         low, middle, high = np.percentile(share, (0, 50, 100))
-        spread = f"{low:.0f} to {high:.0f} % (median {middle:.0f} %)" if few > 1 else f"{middle:.0f} %"
+        spread = (
+            f"{low:.0f} to {high:.0f} % (median {middle:.0f} %)" if few > 1 else f"{middle:.0f} %"
+        )
         own = self.fitted.get("explained_variance")
         beside = "" if own is None else f" (fitted subjects: median {100 * np.median(own):.0f} %)"
         strange = [
-            f"{literal(s)} ({what})" for s, what in zip(self.subjects, self.quality["unusual"], strict=True) if what
+            f"{literal(s)} ({what})"
+            for s, what in zip(self.subjects, self.quality["unusual"], strict=True)
+            if what
         ]
         listed = f": {some(strange, 20)}" if strange else ""
         n = self.n_measures
-        rows = counted(few, "subject") if n == 1 else f"{few} rows ({counted(few // n, 'subject')} × {n} measures)"
+        rows = (
+            counted(few, "subject")
+            if n == 1
+            else f"{few} rows ({counted(few // n, 'subject')} × {n} measures)"
+        )
         return [
             f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
             f"{len(strange)} of {rows} unusual{listed}. {self.rule}",
@@ -101,11 +112,13 @@ class NewLoadings:
         return text if few > 2 and 2 * n > few else ""
 
 
-# ---------------------------------------------------------------------- are they the same kind of maps?
+# ---------------------------------------------------------------------- are they the same kind of
+# maps?
 
 
 def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = False) -> list[str]:
-    """Refuse maps of another measure, unit, smoothing or preprocessing than those of the fit, unless `force`.
+    """Refuse maps of another measure, unit, smoothing or preprocessing than those of the fit,
+    unless `force`.
 
     Returns
     -------
@@ -114,22 +127,34 @@ def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = F
     fitted, new = getattr(model, "measurement_", None), Measurement.of(cohort)
     if fitted is None or new is None:
         who = "the model" if fitted is None else "the new maps"
-        return [f"measure, unit, smoothing and preprocessing are not recorded in {who}, and could not be compared"]
+        return [
+            f"measure, unit, smoothing and preprocessing are not recorded in {who}, and could not be compared"
+        ]
     pairs: dict[str, list[str | None]] = {
         "measure": [None if one.modality == "unknown" else one.modality for one in (fitted, new)],
         "unit": [one.units or None for one in (fitted, new)],
-        "smoothing": [None if one.smoothing is None else f"{one.smoothing} mm FWHM" for one in (fitted, new)],
+        "smoothing": [
+            None if one.smoothing is None else f"{one.smoothing} mm FWHM" for one in (fitted, new)
+        ],
         "preprocessing": [_steps(one) for one in (fitted, new)],
         "resampling": [_resampled(one) for one in (fitted, new)],
     }
     differ = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
     listed = "; ".join(
-        f"{name} {literal(old)} in the fit, {literal(now)} in the new maps" for name, (old, now) in differ.items()
+        f"{name} {literal(old)} in the fit, {literal(now)} in the new maps"
+        for name, (old, now) in differ.items()
     )
     if differ and not force:
-        raise CohortError("the new subjects", f"differ from the fitted maps: {listed}. {{force=True}} continues anyway")
+        raise CohortError(
+            "the new subjects",
+            f"differ from the fitted maps: {listed}. {{force=True}} continues anyway",
+        )
     unknown = [name for name, (old, now) in pairs.items() if (old is None) != (now is None)]
-    notes = [f"differs from the fit (forced): {listed}".replace("{{", "{").replace("}}", "}")] if differ else []
+    notes = (
+        [f"differs from the fit (forced): {listed}".replace("{{", "{").replace("}}", "}")]
+        if differ
+        else []
+    )
     if unknown:
         sides = [f"{name} ({'fit' if pairs[name][0] is None else 'new maps'})" for name in unknown]
         notes.append(f"not recorded, and not compared: {', '.join(sides)}")
@@ -138,8 +163,14 @@ def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = F
 
 def _steps(one: Measurement) -> str:
     """Steps that change values but resampling; what was filled is not compared."""
-    steps = [step for step in one.preprocessing if step.get("step") not in ("resample", "fill_from_neighbours")]
-    shown = lambda step: ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
+    steps = [
+        step
+        for step in one.preprocessing
+        if step.get("step") not in ("resample", "fill_from_neighbours")
+    ]
+    shown = lambda step: ", ".join(
+        f"{name} {value}" for name, value in step.items() if name != "step"
+    )
     return "; ".join(f"{step.get('step')} ({shown(step)})" for step in steps) or "none"
 
 
@@ -147,18 +178,26 @@ def _resampled(one: Measurement) -> str:
     """From which meshes maps were brought to theirs, and how."""
     steps = [step for step in one.preprocessing if step.get("step") == "resample"]
     return (
-        "; ".join(f"{step.get('method', 'resampled')} from {step.get('from', 'unknown')}" for step in steps) or "none"
+        "; ".join(
+            f"{step.get('method', 'resampled')} from {step.get('from', 'unknown')}"
+            for step in steps
+        )
+        or "none"
     )
 
 
 # ---------------------------------------------------------------------- loadings
 
 
-def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics | None = None) -> NewLoadings:
+def loadings_of(
+    model: CorticalFactorization, cohort: Any, fitted: Diagnostics | None = None
+) -> NewLoadings:
     """Loadings of a cohort, after doing to it what the fit did to its own subjects.
 
-    A subject may lack a few sites: NaN, 0 where that is not a value, or masked in the new cohort. The loadings are
-    then solved on the sites that the subject has (`shared_loadings`); more than `MOST_MISSING` is refused.
+    A subject may lack a few sites: NaN, 0 where that is not a value, or masked in the new cohort.
+    The loadings are
+    then solved on the sites that the subject has (`shared_loadings`); more than `MOST_MISSING` is
+    refused.
 
     Parameters
     ----------
@@ -174,10 +213,15 @@ def loadings_of(model: CorticalFactorization, cohort: Any, fitted: Diagnostics |
     C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
     error = sums.error(C, WW)
     for some_subjects, shared in sums.grams(WW):
-        own = shared_loadings(sums.WX[:, some_subjects], shared, WW, method.scheme, model.solution_.penalty)
+        own = shared_loadings(
+            sums.WX[:, some_subjects], shared, WW, method.scheme, model.solution_.penalty
+        )
         C[:, some_subjects], error[some_subjects] = own, sums.error(own, shared, some_subjects)
     if model.harmonization_ is not None:
-        notes += [f"harmonized over {model.harmonization_} by the estimates of the fit", *data.X.notes]
+        notes += [
+            f"harmonized over {model.harmonization_} by the estimates of the fit",
+            *data.X.notes,
+        ]
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
     notes += _extrapolated(model, cohort)
@@ -206,7 +250,9 @@ def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
     return [f"outside the fitted range, where effects are extrapolated: {listed}"] if listed else []
 
 
-def check_table(model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]) -> None:
+def check_table(
+    model: CorticalFactorization, participants: Mapping[str, Any], subjects: Sequence[str]
+) -> None:
     """Refuse a table that lacks what the fit took out of its maps, before any map is read."""
     participants, subjects = people_of_rows(model.measures_, participants, subjects)
     if model.harmonization_ is not None:
@@ -258,7 +304,8 @@ class _Sums:
     W : (n_sites, k) maps on the sites of the fit, as loadings are solved with them.
     near : (k,) mean loadings of the fitted subjects
     WX : (k, n); square, variance : (n,) ‖x − W near‖² and ‖x − mean map‖²
-    missing : numbers of the sites where anybody has no value, and who, packed: (their number, n / 8).
+    missing : numbers of the sites where anybody has no value, and who, packed: (their number, n /
+        8).
     n_missing : (n,)
     weight : (n,) of the sites that each subject has
     weights : (n_sites,) of the sites; None: all count alike
@@ -281,9 +328,15 @@ class _Sums:
         near = (model.loadings_ * model.scale_).mean(axis=0)
         n_sites, n = view.shape
         centering = model._centered(n, used=True)
-        mean, kinds = np.atleast_2d(centering.left).T, np.zeros(1, int) if centering.codes is None else centering.codes
+        mean, kinds = (
+            np.atleast_2d(centering.left).T,
+            np.zeros(1, int) if centering.codes is None else centering.codes,
+        )
         inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
-        empty, sums = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))], {"WX": np.zeros((W.shape[1], n))}
+        empty, sums = (
+            [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))],
+            {"WX": np.zeros((W.shape[1], n))},
+        )
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
         weights = model._used_weights
         own = [W, mean, W @ near, weights]
@@ -295,15 +348,19 @@ class _Sums:
                 sums[name] += found[f"sum.{name}"]
         inspector.check_signs()
         sites, who = (np.concatenate(parts) for parts in zip(*empty, strict=True))
-        each = sum((np.unpackbits(row, count=n).astype(np.int64) for row in who), np.zeros(n, np.int64))
+        each = sum(
+            (np.unpackbits(row, count=n).astype(np.int64) for row in who), np.zeros(n, np.int64)
+        )
         order = np.argsort(sites)
-        return cls(W, near, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights)
+        return cls(
+            W, near, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights
+        )
 
     def error(self, C: np.ndarray, WW: np.ndarray, subjects: Any = slice(None)) -> np.ndarray:
         """‖x − W c‖² of some subjects with loadings C (k, n), who share WᵀW.
 
-        From the difference of c and `near`: ‖x‖² is so much larger where the mean map was not taken out that a
-        difference of such squares would be mostly rounding.
+        From the difference of c and `near`: ‖x‖² is so much larger where the mean map was not taken
+        out that a difference of such squares would be mostly rounding.
         """
         z = C - self.near[:, None]
         beside = self.WX[:, subjects] - (WW @ self.near)[:, None]
@@ -321,7 +378,10 @@ class _Sums:
             alike.setdefault(self.lacking(subject).tobytes(), []).append(subject)
         for key, subjects in alike.items():
             lost = np.frombuffer(key, dtype=np.int64)
-            yield subjects, WW - gram(self.W[lost], None if self.weights is None else self.weights[lost])
+            yield (
+                subjects,
+                WW - gram(self.W[lost], None if self.weights is None else self.weights[lost]),
+            )
 
 
 def _used(model: CorticalFactorization) -> np.ndarray:
@@ -331,12 +391,16 @@ def _used(model: CorticalFactorization) -> np.ndarray:
 def _lost_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
     """Sites that the fit uses and where no new subject has a value."""
     if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
-        return np.zeros(cohort.X.shape[1], dtype=bool)  # sites that are not the fit's are refused later
+        return np.zeros(
+            cohort.X.shape[1], dtype=bool
+        )  # sites that are not the fit's are refused later
     return _used(model) & ~np.asarray(cohort.mask)
 
 
 def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
-    """Sites where 0 is too far from the fitted subjects' values to be one: 0 mm of thickness, not a z-score of 0."""
+    """Sites where 0 is too far from the fitted subjects' values to be one: 0 mm of thickness, not a
+    z-score of 0.
+    """
     n, used = len(model.loadings_), _used(model)
     variance = model.total_variance_ / (max(n - 1, 1) * max(int(used.sum()), 1))
     centering = model._centered(n)
@@ -347,16 +411,25 @@ def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
     return used & (far if far.ndim == 1 else far.all(axis=0))
 
 
-def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, names: Iterable[str]) -> list[str]:
+def _check_missing(
+    model: CorticalFactorization, sums: _Sums, lost: np.ndarray, names: Iterable[str]
+) -> list[str]:
     """What to say of missing sites: a few are solved without, a lobe is refused."""
     n_sites, each, names = len(sums.W), sums.n_missing, list(names)
     share, all_lack = each / n_sites, int(lost.sum())
-    text = f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject" if all_lack else ""
+    text = (
+        f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject"
+        if all_lack
+        else ""
+    )
     worst = np.flatnonzero(share > MOST_MISSING)
     if len(worst):
         limit = f"at most {100 * MOST_MISSING:g} % may be missing. Give maps with the mesh and the mask of the fit."
         if all_lack > MOST_MISSING * n_sites:
-            raise CohortError("the new subjects", f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}")
+            raise CohortError(
+                "the new subjects",
+                f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}",
+            )
         who = f"{some([names[s] for s in worst], len(worst))} lack up to {100 * share.max():.2g} %"
         raise CohortError(
             "the new subjects",
@@ -386,7 +459,10 @@ def _check_missing(model: CorticalFactorization, sums: _Sums, lost: np.ndarray, 
 
 
 def _judged(
-    model: CorticalFactorization, found: np.ndarray, known: Mapping[str, np.ndarray], fitted: Diagnostics | None
+    model: CorticalFactorization,
+    found: np.ndarray,
+    known: Mapping[str, np.ndarray],
+    fitted: Diagnostics | None,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], str]:
     """Columns of quality, the same of the fitted subjects, and the rule with its count among these."""
     new = len(found)
@@ -395,16 +471,27 @@ def _judged(
     if fitted is not None:
         null |= {"explained_variance": fitted.subject_explained, "residual": fitted.residual}
     limit, nothing = limit_of(2 * new), np.full(new, np.nan)
-    reference = {"residual": null.get("residual", known["residual"] if new >= _FEW else None), "distance": own}
+    reference = {
+        "residual": null.get("residual", known["residual"] if new >= _FEW else None),
+        "distance": own,
+    }
     values, z, marks, among = {"residual": known["residual"], "distance": distance}, {}, {}, []
     for name, others in reference.items():
-        z[name] = nothing if others is None else robust_z(_SCALE[name](values[name]), _SCALE[name](others))
+        z[name] = (
+            nothing
+            if others is None
+            else robust_z(_SCALE[name](values[name]), _SCALE[name](others))
+        )
         beyond = np.quantile(others, _BEYOND) if others is not None and name in null else -np.inf
         marks[name] = (z[name] > limit) & (values[name] > beyond)
         if others is not None and name in null:
-            among.append((robust_z(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond))
+            among.append(
+                (robust_z(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond)
+            )
     quality = {"explained_variance": known["explained_variance"], **values}
-    quality |= {f"{name}_z": found for name, found in z.items()} | {"missing_sites": known["missing_sites"]}
+    quality |= {f"{name}_z": found for name, found in z.items()} | {
+        "missing_sites": known["missing_sites"]
+    }
     strange = [", ".join(name for name, mark in marks.items() if mark[s]) for s in range(new)]
     quality["unusual"] = np.array(strange, dtype=object)
     far = f"more than {limit:.2f} robust standard deviations above the median of the"
@@ -415,13 +502,16 @@ def _judged(
         "beyond 99 % of them"
     )
     if among:
-        rows = "subjects" if model.measures_ is None or model.measures_.share == "loadings" else "rows"
+        rows = (
+            "subjects" if model.measures_ is None or model.measures_.share == "loadings" else "rows"
+        )
         rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted {rows} would be unusual"
     return quality, null, rule + "."
 
 
 def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mahalanobis distances of new loadings from the fitted ones, and of each fitted one from the others.
+    """Mahalanobis distances of new loadings from the fitted ones, and of each fitted one from the
+    others.
 
     NaN and None where there are too few fitted subjects for their covariance.
     """
@@ -433,6 +523,8 @@ def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarr
     own, other = (fitted - middle) / scale, (new - middle) / scale
     inverse = np.linalg.pinv(np.cov(own, rowvar=False).reshape(k, k), hermitian=True, rcond=1e-10)
     square = lambda rows: np.maximum(np.einsum("ij,jk,ik->i", rows, inverse, rows), 0.0)
-    u = square(own) / (n - 1)  # without the subject: mean and covariance change by one row (Sherman-Morrison)
+    u = square(own) / (
+        n - 1
+    )  # without the subject: mean and covariance change by one row (Sherman-Morrison)
     left_out = (n / (n - 1)) ** 2 * (n - 2) * u / np.maximum(1 - n / (n - 1) * u, 1e-12)
     return np.sqrt(square(other)), np.sqrt(left_out)

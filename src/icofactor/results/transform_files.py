@@ -1,6 +1,7 @@
 """The files about new subjects, which appear together or not at all.
 
-NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the participants
+NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the
+participants
 NAME.json    what the columns hold, the rule for unusual subjects, model and data
 NAME.html    the same as a small page: one file without scripts, drawn as SVG
 """
@@ -35,7 +36,9 @@ from icofactor.results.transform import QUALITY, NewLoadings
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
 _MOST_ROWS, _MOST_DOTS, _CELL = 200, 2000, 5
-"""Rows of the page's table; dots of a chart, and the side of the cells that show the density of more, in pixels."""
+"""Rows of the page's table; dots of a chart, and the side of the cells that show the density of
+more, in pixels.
+"""
 _MOST_NAMES, _LETTER, _LINE = 6, 7, 13
 """Names in a chart; about the width of a letter and the height of a line, in pixels."""
 _BLUE, _ORANGE, _GREY = "#0b6ea8", "#d55e00", "#8a939e"
@@ -43,7 +46,9 @@ _DENSE = "; darker: more subjects, all of whom are in the table"
 
 
 def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
-    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that cannot take it."""
+    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that
+    cannot take it.
+    """
     place = Path(out)
     if place.suffix == ".tsv":
         table = place
@@ -54,7 +59,9 @@ def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()
     if table.parent.is_dir():
         _place(table, overwrite, inputs)
     elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {place} does not exist: create {place.absolute().parent} first")
+        raise FileNotFoundError(
+            f"the folder of {place} does not exist: create {place.absolute().parent} first"
+        )
     return table
 
 
@@ -67,15 +74,24 @@ def write_loadings(
     model: CorticalFactorization | None = None,
     overwrite: bool = False,
 ) -> list[Path]:
-    """The table, beside it a JSON file that says where it comes from, and a page where the model is given."""
+    """The table, beside it a JSON file that says where it comes from, and a page where the model is
+    given.
+    """
     names = numbered("component", found.loadings.shape[1])
     columns: dict[str, Any] = dict(People.of(found.subjects, cohort.participants).columns)
     rows = set(columns)
     columns |= dict(zip(names, found.loadings.T, strict=True))
     columns |= found.quality
     rest = {name: values for name, values in cohort.participants.items() if name not in rows}
-    joined = {name if name not in columns else f"participants_{name}": values for name, values in rest.items()}
-    told = {**dict.fromkeys(joined, GIVEN), **QUALITY, **{name: f"Loading on {name}" for name in names}}
+    joined = {
+        name if name not in columns else f"participants_{name}": values
+        for name, values in rest.items()
+    }
+    told = {
+        **dict.fromkeys(joined, GIVEN),
+        **QUALITY,
+        **{name: f"Loading on {name}" for name in names},
+    }
     about = {
         **described({**columns, **joined}, told),
         "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
@@ -93,7 +109,9 @@ def write_loadings(
         if model is not None:
             text = render_transform(found, model, cohort, table.name)
             (new / _page(table).name).write_text(text, encoding="utf-8", newline="\n")
-        about["files"] = {file.name: hash_file(new / file.name) for file in files if file != sidecar(table)}
+        about["files"] = {
+            file.name: hash_file(new / file.name) for file in files if file != sidecar(table)
+        }
         write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
     return files
 
@@ -102,12 +120,20 @@ def _numbers(found: NewLoadings) -> dict[str, Any]:
     """What the page and the terminal say of all subjects together."""
     name, of_whom = "explained_variance", {"": found.quality, "_of_fitted_subjects": found.fitted}
     known = {who: of[name][np.isfinite(of[name])] for who, of in of_whom.items() if name in of}
-    medians = {f"{name}_median{who}": float(np.median(v)) if len(v) else None for who, v in known.items()}
-    return {"subjects": len(found.subjects), "unusual": sum(map(bool, found.quality.get("unusual", ()))), **medians}
+    medians = {
+        f"{name}_median{who}": float(np.median(v)) if len(v) else None for who, v in known.items()
+    }
+    return {
+        "subjects": len(found.subjects),
+        "unusual": sum(map(bool, found.quality.get("unusual", ()))),
+        **medians,
+    }
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """The folder of a table; of what is there, only an earlier table, its record and its page may be replaced."""
+    """The folder of a table; of what is there, only an earlier table, its record and its page may
+    be replaced.
+    """
     beside, names = sidecar(table), [table.name, sidecar(table).name, _page(table).name]
 
     def listed() -> Names:
@@ -142,9 +168,7 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
     n_unusual, share = known["unusual"], known["explained_variance_median"]
     median = "n/a" if share is None else f"{100 * share:.0f} %"
     many = f"{n_unusual if n_unusual else 'None'} of {counted(n, 'new subject')} {'is' if n_unusual <= 1 else 'are'}"
-    said = (
-        f"{many} unusual. The components explain {median} of a new subject's variance (median). {found.doubt}".strip()
-    )
+    said = f"{many} unusual. The components explain {median} of a new subject's variance (median). {found.doubt}".strip()
     cards = {
         "new subjects": str(len(found.subjects)),
         "fitted subjects": str(len(model.loadings_)),
@@ -154,7 +178,11 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in found.notes)
     units = fitted_units(model, cohort.units)
     panels = [
-        _panel("How well the components describe each subject", found.rule, _quality_chart(found, units)),
+        _panel(
+            "How well the components describe each subject",
+            found.rule,
+            _quality_chart(found, units),
+        ),
         _panel(
             "Loadings",
             "Box: middle half of the fitted subjects, line at their median; whiskers: 1st to 99th percentile. "
@@ -162,7 +190,12 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
             f"{_DENSE if n > _MOST_DOTS else ''}.",
             _loading_chart(found, model.loadings_),
         ),
-        _panel("Subjects", "Unusual subjects first, then by decreasing residual.", _table(found), wide=True),
+        _panel(
+            "Subjects",
+            "Unusual subjects first, then by decreasing residual.",
+            _table(found),
+            wide=True,
+        ),
     ]
     return "\n".join(
         [
@@ -175,7 +208,9 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
             f"<header><h1>{html.escape(title)}</h1>",
             f'<div id="verdict" role="region" aria-label="Verdict"><p><strong>{html.escape(said)}</strong></p>',
             f'<p>Table: <a href="{quote(os.fsencode(table))}">{html.escape(named(table))}</a></p></div>',
-            '<dl id="cards">' + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items()) + "</dl>",
+            '<dl id="cards">'
+            + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items())
+            + "</dl>",
             f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
             "</header>",
             f'<main><div class="grid">{"".join(panels)}</div></main></body></html>',
@@ -197,7 +232,9 @@ class _Axes:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         across = _LEFT + (x - self.x[0]) / (self.x[1] - self.x[0]) * (_WIDTH - _LEFT - 12)
-        down = _HEIGHT - _BOTTOM - (y - self.y[0]) / (self.y[1] - self.y[0]) * (_HEIGHT - _BOTTOM - 12)
+        down = (
+            _HEIGHT - _BOTTOM - (y - self.y[0]) / (self.y[1] - self.y[0]) * (_HEIGHT - _BOTTOM - 12)
+        )
         return round(across, 1), round(down, 1)
 
     def frame(self, x_name: str, y_name: str, x_ticks: bool = True) -> list[str]:
@@ -209,7 +246,9 @@ class _Axes:
             parts.append(f'<text x="{left - 6}" y="{down + 4}" text-anchor="end">{value:g}</text>')
         for value in _ticks(self.x) if x_ticks else []:
             across, _ = self.at(value, self.y[0])
-            parts.append(f'<text x="{across}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>')
+            parts.append(
+                f'<text x="{across}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>'
+            )
         middle = (bottom + 12) / 2
         centre = f'class="soft" x="{(_WIDTH + left) / 2}" y="{_HEIGHT - 8}" text-anchor="middle"'
         parts.append(f"<text {centre}>{html.escape(x_name)}</text>")
@@ -232,7 +271,9 @@ def _ticks(span: tuple[float, float]) -> np.ndarray:
     raw = (span[1] - span[0]) / 4
     size = 10.0 ** np.floor(np.log10(raw))
     step = size * next(factor for factor in (1, 2, 5, 10) if factor * size >= raw * 0.75)
-    return np.round(np.arange(np.ceil(span[0] / step), np.floor(span[1] / step) + 1) * step, 12) + 0.0  # no −0
+    return (
+        np.round(np.arange(np.ceil(span[0] / step), np.floor(span[1] / step) + 1) * step, 12) + 0.0
+    )  # no −0
 
 
 def _svg(parts: Sequence[str], label: str) -> str:
@@ -240,16 +281,25 @@ def _svg(parts: Sequence[str], label: str) -> str:
     return f'<svg {box} role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
 
 
-def _both(found: NewLoadings, places: Sequence[tuple[float, float]], strange: np.ndarray, size: float) -> list[str]:
+def _both(
+    found: NewLoadings, places: Sequence[tuple[float, float]], strange: np.ndarray, size: float
+) -> list[str]:
     """New subjects, the unusual ones on top of the others."""
     parts: list[str] = []
-    for rows, colour in ((np.flatnonzero(~strange).tolist(), _BLUE), (np.flatnonzero(strange).tolist(), _ORANGE)):
+    for rows, colour in (
+        (np.flatnonzero(~strange).tolist(), _BLUE),
+        (np.flatnonzero(strange).tolist(), _ORANGE),
+    ):
         parts += _dots([places[s] for s in rows], colour, [found.subjects[s] for s in rows], size)
     return parts
 
 
-def _dots(places: Sequence[tuple[float, float]], colour: str, titles: str | Sequence[str], size: float) -> list[str]:
-    """A dot with a title at each place; of very many the cells that hold them, darker where they are more."""
+def _dots(
+    places: Sequence[tuple[float, float]], colour: str, titles: str | Sequence[str], size: float
+) -> list[str]:
+    """A dot with a title at each place; of very many the cells that hold them, darker where they
+    are more.
+    """
     if len(places) <= _MOST_DOTS:
         named = [titles] * len(places) if isinstance(titles, str) else titles
         return [
@@ -257,7 +307,9 @@ def _dots(places: Sequence[tuple[float, float]], colour: str, titles: str | Sequ
             f"<title>{html.escape(title)}</title></circle>"
             for (x, y), title in zip(places, named, strict=True)
         ]
-    cells = Counter((int(x) // _CELL, int(y) // _CELL) for x, y in places if np.isfinite([x, y]).all())
+    cells = Counter(
+        (int(x) // _CELL, int(y) // _CELL) for x, y in places if np.isfinite([x, y]).all()
+    )
     most = max(cells.values())
     return [
         f'<rect x="{_CELL * x}" y="{_CELL * y}" width="{_CELL}" height="{_CELL}" fill="{colour}" '
@@ -279,17 +331,22 @@ def _quality_chart(found: NewLoadings, units: str) -> str:
     ]
     axes = _Axes(*every)
     parts = axes.frame(
-        "distance of the loadings from the fitted subjects'", f"residual{f' ({units})' if units else ''}"
+        "distance of the loadings from the fitted subjects'",
+        f"residual{f' ({units})' if units else ''}",
     )
     if together:
-        parts += _dots([axes.at(x, y) for x, y in zip(*own, strict=True)], _GREY, "fitted subject", 2.5)
+        parts += _dots(
+            [axes.at(x, y) for x, y in zip(*own, strict=True)], _GREY, "fitted subject", 2.5
+        )
     strange = np.array([bool(text) for text in new["unusual"]])
     places = [axes.at(x, y) for x, y in zip(new["distance"], new["residual"], strict=True)]
     parts += _both(found, places, strange, 3.5)
     furthest = sorted(np.flatnonzero(strange), key=lambda s: -new["residual"][s])[:_MOST_NAMES]
     parts += _names([(*places[s], found.subjects[s]) for s in furthest])  # all are in the table
     key = (
-        "grey: fitted subjects; blue: new ones; orange: unusual" if together else "blue: new subjects; orange: unusual"
+        "grey: fitted subjects; blue: new ones; orange: unusual"
+        if together
+        else "blue: new subjects; orange: unusual"
     )
     key += _DENSE if max(len(own[0]), len(places)) > _MOST_DOTS else ""
     return _svg(parts, "Residual against distance of each subject") + f'<p class="about">{key}</p>'
@@ -301,7 +358,9 @@ def _names(places: Sequence[tuple[float, float, str]]) -> list[str]:
     for x, y, name in places:
         shown, right, line = name[:30], x - 6, y - 5
         left = right - _LETTER * len(shown)
-        if any(left < other and begin < right and abs(line - at) < _LINE for begin, other, at in taken):
+        if any(
+            left < other and begin < right and abs(line - at) < _LINE for begin, other, at in taken
+        ):
             continue
         taken.append((left, right, line))
         parts.append(f'<text x="{right}" y="{line}" text-anchor="end">{html.escape(shown)}</text>')
@@ -327,17 +386,29 @@ def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
         box = f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top:.1f}" fill="#e7ebef"/>'
         parts.append(f'{box}<path class="axis" d="{lines}"/>')
         if k <= 25 or j % 5 == 4:
-            parts.append(f'<text x="{centre}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{j + 1}</text>')
-        places = [axes.at(j + 1 + 0.3 * ((s * 0.618) % 1 - 0.5), value) for s, value in enumerate(new[:, j])]
+            parts.append(
+                f'<text x="{centre}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{j + 1}</text>'
+            )
+        places = [
+            axes.at(j + 1 + 0.3 * ((s * 0.618) % 1 - 0.5), value)
+            for s, value in enumerate(new[:, j])
+        ]
         parts += _both(found, places, strange, 2.2)
     return _svg(parts, "Loadings of the new subjects against those of the fitted ones")
 
 
 def _table(found: NewLoadings) -> str:
     quality = found.quality
-    first = sorted(range(len(found.subjects)), key=lambda s: (not quality["unusual"][s], -quality["residual"][s]))
+    first = sorted(
+        range(len(found.subjects)),
+        key=lambda s: (not quality["unusual"][s], -quality["residual"][s]),
+    )
     shown = lambda value: (
-        str(value or "") if isinstance(value, str) else "n/a" if not np.isfinite(value) else f"{value:.3g}"
+        str(value or "")
+        if isinstance(value, str)
+        else "n/a"
+        if not np.isfinite(value)
+        else f"{value:.3g}"
     )
     head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("subject", *quality))
     rows = [
@@ -347,7 +418,13 @@ def _table(found: NewLoadings) -> str:
         for s in first[:_MOST_ROWS]
     ]
     more = (
-        f"<p>{len(first) - _MOST_ROWS} more are in the table next to this page.</p>" if len(first) > _MOST_ROWS else ""
+        f"<p>{len(first) - _MOST_ROWS} more are in the table next to this page.</p>"
+        if len(first) > _MOST_ROWS
+        else ""
     )
-    table = f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>{more}'
+    table = (
+        f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>{more}'
+    )

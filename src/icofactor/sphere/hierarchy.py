@@ -1,12 +1,15 @@
-"""The icosahedral hierarchy: 20·4ⁿ spherical triangles at level n, each divided into four at level n + 1.
+"""The icosahedral hierarchy: 20·4ⁿ spherical triangles at level n, each divided into four at level
+n + 1.
 
-Quadtree numbering: the children of face i are 4i..4i+3, so its parent is i // 4. Child 0 is the centre,
+Quadtree numbering: the children of face i are 4i..4i+3, so its parent is i // 4. Child 0 is the
+centre,
 child 1 + k the one at the parent's corner k. A parent with corners (p0, p1, p2) and edge midpoints
 m01, m12, m20 (normalised) has the children
 
     0: (m01, m12, m20)    1: (p0, m01, m20)    2: (m01, p1, m12)    3: (m20, m12, p2)
 
-seen counterclockwise from outside. Level 0 stands as FreeSurfer's fsaverage5-7 do, and vertices are numbered
+seen counterclockwise from outside. Level 0 stands as FreeSurfer's fsaverage5-7 do, and vertices are
+numbered
 as theirs: the first `n_nodes(n - 1)` vertices of level n are those of level n - 1.
 """
 
@@ -37,7 +40,9 @@ ROOTS = (
 
 @dataclass(frozen=True, eq=False)
 class Icosphere:
-    """One level of the hierarchy as a mesh: unit `vertices` (V, 3), `faces` (F, 3) in quadtree order."""
+    """One level of the hierarchy as a mesh: unit `vertices` (V, 3), `faces` (F, 3) in quadtree
+    order.
+    """
 
     level: int
     vertices: Floats
@@ -91,12 +96,15 @@ def base_vertices(turns: int = 0) -> Floats:
     upper = np.deg2rad(72 * (np.arange(5) - 1 + turns))
     angles = np.concatenate([upper, upper - np.deg2rad(36)])
     height = np.repeat([1, -1], 5) / np.sqrt(5)
-    ring = np.stack([2 / np.sqrt(5) * np.cos(angles), 2 / np.sqrt(5) * np.sin(angles), height], axis=1)
+    ring = np.stack(
+        [2 / np.sqrt(5) * np.cos(angles), 2 / np.sqrt(5) * np.sin(angles), height], axis=1
+    )
     return np.concatenate([[[0.0, 0.0, 1.0]], ring, [[0.0, 0.0, -1.0]]])
 
 
 def number_midpoints(faces: NDArray[Any], n_vertices: int) -> tuple[Ints, Ints]:
-    """Number the edge midpoints of a closed mesh as FreeSurfer does: at first sight, faces in order.
+    """Number the edge midpoints of a closed mesh as FreeSurfer does: at first sight, faces in
+    order.
 
     Returns
     -------
@@ -122,7 +130,8 @@ def append_midpoints(vertices: Floats, ends: Ints) -> Floats:
 def listing_order(level: int) -> Ints:
     """Quadtree index of each face in the order in which fsaverage5-7 list them.
 
-    The first quarter of the list holds child 1 of every coarse face, then come children 3, 0 and 2 of each.
+    The first quarter of the list holds child 1 of every coarse face, then come children 3, 0 and 2
+    of each.
     """
     if level == 0:
         order = np.arange(20, dtype=np.int64)
@@ -135,7 +144,9 @@ def listing_order(level: int) -> Ints:
 
 @cache
 def icosphere(level: int) -> Icosphere:
-    """Level `level` of the hierarchy as a mesh on the unit sphere; cached, its arrays are read-only."""
+    """Level `level` of the hierarchy as a mesh on the unit sphere; cached, its arrays are
+    read-only.
+    """
     level = check_level(level)
     if level == 0:
         vertices, faces = base_vertices(), np.array(ROOTS, dtype=np.int32)
@@ -149,7 +160,9 @@ def icosphere(level: int) -> Icosphere:
         m20, m12, m01 = midpoints.T
         p0, p1, p2 = coarse.faces.T
         corners = [(m01, m12, m20), (p0, m01, m20), (m01, p1, m12), (m20, m12, p2)]
-        faces = np.stack([np.stack(c, axis=1) for c in corners], axis=1).reshape(-1, 3).astype(np.int32)
+        faces = (
+            np.stack([np.stack(c, axis=1) for c in corners], axis=1).reshape(-1, 3).astype(np.int32)
+        )
         vertices = append_midpoints(coarse.vertices, ends)
     vertices.setflags(write=False)
     faces.setflags(write=False)
@@ -181,18 +194,22 @@ _TURN_AXIS = (0.3147, -0.5471, 0.7756)
 _TURN_ANGLE = 1e-3
 
 
-# Vertices of an icosahedral mesh lie on edges and corners of the hierarchy. Sites are therefore located after
-# this one small rotation, which moves them by more than the rounding of file coordinates (1e-4) but
-# well within a face of level 7 (edge 0.008, inscribed circle 0.002).
-TURN = Rotation.from_rotvec(_TURN_ANGLE * np.array(_TURN_AXIS) / np.linalg.norm(_TURN_AXIS)).as_matrix()
+# Vertices of an icosahedral mesh lie on edges and corners of the hierarchy. Sites are therefore
+# located after this one small rotation, which moves them by more than the rounding of file
+# coordinates (1e-4) but well within a face of level 7 (edge 0.008, inscribed circle 0.002).
+TURN = Rotation.from_rotvec(
+    _TURN_ANGLE * np.array(_TURN_AXIS) / np.linalg.norm(_TURN_AXIS)
+).as_matrix()
 TURN.setflags(write=False)
 
 
 @cache
 def face_cuts(level: int) -> Floats:
-    """Normals (F, 3, 3) of the planes that cut off corner 0, 1, 2 of each face, towards that corner.
+    """Normals (F, 3, 3) of the planes that cut off corner 0, 1, 2 of each face, towards that
+    corner.
 
-    The planes pass through the centre and two edge midpoints, so they divide the spherical triangle exactly
+    The planes pass through the centre and two edge midpoints, so they divide the spherical triangle
+    exactly
     into its four children.
     """
     finer = icosphere(level + 1)
@@ -205,7 +222,8 @@ def face_cuts(level: int) -> Floats:
 def locate(points: ArrayLike, level: int) -> Ints:
     """Quadtree index of the face of `level` that contains each point.
 
-    Every point gets exactly one face, and `locate(p, m) == locate(p, n) >> 2 * (n - m)` for m ≤ n. A point
+    Every point gets exactly one face, and `locate(p, m) == locate(p, n) >> 2 * (n - m)` for m ≤ n.
+    A point
     on a cut goes to the centre child, one between two roots to the root of smaller number.
 
     Parameters
@@ -216,7 +234,9 @@ def locate(points: ArrayLike, level: int) -> Ints:
     level = check_level(level)
     directions = np.asarray(points, dtype=np.float64)
     if directions.ndim != 2 or directions.shape[1] != 3:
-        raise ArgumentError("points", Phrase(f"shape {directions.shape}"), "an array of shape (n, 3)")
+        raise ArgumentError(
+            "points", Phrase(f"shape {directions.shape}"), "an array of shape (n, 3)"
+        )
     # The regular icosahedron's faces are the Voronoi cells of their centres.
     index = np.argmax(directions @ face_centres(0, np.arange(20)).T, axis=1).astype(np.int64)
     for n in range(level):

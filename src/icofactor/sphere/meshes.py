@@ -28,14 +28,20 @@ def fs_lr_sites(side: Literal["left", "right"]) -> Sites:
 
 
 def same_sites(a: Sites, b: Sites) -> bool:
-    """Whether two sets of sites are the same places in the same order (files round coordinates to 1e-4)."""
+    """Whether two sets of sites are the same places in the same order (files round coordinates to
+    1e-4).
+    """
     if a is b:
         return True
     if (a.regions or b.regions) is not None:
         taken = places_of(a.regions, b.regions)
         if taken is None or not np.array_equal(taken, np.arange(b.n_mesh // b.n_measures)):
             return False
-    return a.n == b.n and a.n_roots == b.n_roots and bool(np.abs(a.coordinates - b.coordinates).max() < 1e-3)
+    return (
+        a.n == b.n
+        and a.n_roots == b.n_roots
+        and bool(np.abs(a.coordinates - b.coordinates).max() < 1e-3)
+    )
 
 
 def sites_for(
@@ -50,10 +56,16 @@ def sites_for(
     found = f"{maps} {n_columns} columns"
     if isinstance(mesh, Sites):
         if n_columns != mesh.n:
-            raise _unknown(f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}; give maps on that mesh")
+            raise _unknown(
+                f"{{mesh}} is {mesh!r}; {found} instead of {mesh.n}; give maps on that mesh"
+            )
         both = mesh.n_hemispheres == 2
         if hemi is not None and both != (hemi == "both"):
-            held = "both hemispheres: use {hemi='both'}" if both else "one hemisphere: use {hemi='left' or 'right'}"
+            held = (
+                "both hemispheres: use {hemi='both'}"
+                if both
+                else "one hemisphere: use {hemi='left' or 'right'}"
+            )
             raise _unknown(f"{{hemi={hemi!r}}}, but {{mesh}} is {mesh!r}, {held}, or None")
         return mesh, "both" if both else hemi
     if isinstance(mesh, tuple | list) and len(mesh) == 2:
@@ -64,12 +76,16 @@ def sites_for(
         return sites_for(n_columns, Sites.both(*(_one_of_pair(m) for m in mesh)), "both", maps)
     if isinstance(mesh, Path) or (isinstance(mesh, str) and ("/" in mesh or mesh.endswith(".gii"))):
         if hemi == "both":
-            raise _unknown("{mesh} names one file; for {hemi='both'} give the pair (left sphere, right sphere)")
+            raise _unknown(
+                "{mesh} names one file; for {hemi='both'} give the pair (left sphere, right sphere)"
+            )
         return sites_for(n_columns, Sites.from_file(mesh), hemi, maps)
     if mesh is None:
         return _inferred(n_columns, hemi, found)
     if not isinstance(mesh, str):
-        raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a name, a Sites, a sphere file or a pair of these")
+        raise ArgumentError(
+            "mesh", Phrase(type(mesh).__name__), "a name, a Sites, a sphere file or a pair of these"
+        )
     if is_fs_lr(mesh):
         return _on_fs_lr(n_columns, hemi, found)
     level = Sites.named(mesh).max_level
@@ -86,7 +102,9 @@ def _on_fs_lr(n_columns: int, hemi: str | None, found: str) -> tuple[Sites, str 
     if n_columns == N_FS_LR and hemi in SIDES:
         return fs_lr_sites(hemi), hemi
     if n_columns == N_FS_LR and hemi is None:
-        raise ArgumentError("hemi", None, f"{found}, one hemisphere of fs_LR 32k: use {{hemi='left' or 'right'}}")
+        raise ArgumentError(
+            "hemi", None, f"{found}, one hemisphere of fs_LR 32k: use {{hemi='left' or 'right'}}"
+        )
     what = "{hemi='both'}" if n_columns == 2 * N_FS_LR else "{hemi='left' or 'right'}"
     fits = f"; use {what}" if n_columns in (N_FS_LR, 2 * N_FS_LR) else ""
     raise _unknown(f"fs_LR 32k has {N_FS_LR} vertices per hemisphere; {found}{fits}")
@@ -104,7 +122,9 @@ def _one_of_pair(mesh: Any) -> Sites:
     if isinstance(mesh, str) and mesh.startswith("fsaverage") and not Path(mesh).exists():
         return Sites.named(mesh)
     if not isinstance(mesh, str | Path):
-        raise ArgumentError("mesh", Phrase(type(mesh).__name__), "a pair of Sites, names or sphere files")
+        raise ArgumentError(
+            "mesh", Phrase(type(mesh).__name__), "a pair of Sites, names or sphere files"
+        )
     return Sites.from_file(mesh)
 
 
@@ -171,12 +191,19 @@ _CLOSE = 1e-3
 
 
 def check_sites(sites: Sites) -> Sites:
-    """The same sites; refused where their numbers, which have the right shapes, contradict each other."""
+    """The same sites; refused where their numbers, which have the right shapes, contradict each
+    other.
+    """
     if not 0 <= sites.max_level <= MAX_LEVEL:
         raise Unreadable(f"is damaged: the level of its mesh is {sites.level}")
-    measured = 0 < sites.n_measures <= MOST_MEASURES and len(sites.frames) in (sites.n_measures, 2 * sites.n_measures)
+    measured = 0 < sites.n_measures <= MOST_MEASURES and len(sites.frames) in (
+        sites.n_measures,
+        2 * sites.n_measures,
+    )
     if not measured or not 0 < sites.n <= sites.n_mesh < 2**40:
-        raise Unreadable(f"is damaged: {sites.n} sites of a mesh of {sites.n_mesh}, on {len(sites.frames)} spheres")
+        raise Unreadable(
+            f"is damaged: {sites.n} sites of a mesh of {sites.n_mesh}, on {len(sites.frames)} spheres"
+        )
     if np.abs(np.square(sites.coordinates).sum(axis=1) - 1).max() >= _CLOSE:
         raise Unreadable("is damaged: its sites do not lie on a sphere of radius 1")
     if np.abs(sites.frames @ np.swapaxes(sites.frames, 1, 2) - np.eye(3)).max() >= _CLOSE:
@@ -192,5 +219,7 @@ def check_sites(sites: Sites) -> Sites:
     for name, below in limits.items():
         values = getattr(sites, name)
         if not values.size or values.max() >= below:
-            raise Unreadable(f"is damaged: {name} of its sites must contain numbers from 0 to {below - 1}")
+            raise Unreadable(
+                f"is damaged: {name} of its sites must contain numbers from 0 to {below - 1}"
+            )
     return sites

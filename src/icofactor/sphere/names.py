@@ -1,4 +1,6 @@
-"""Hemispheres and standard meshes: one table of their names, sizes and densities, and BIDS names made from them."""
+"""Hemispheres and standard meshes: one table of their names, sizes and densities, and BIDS names
+made from them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ _FS_LR = {"32k": N_FS_LR, "59k": 59292, "164k": 163842}
 MESHES = {
     mesh.name: mesh
     for mesh in (
-        *(StandardMesh(f"fsaverage{n}", "fsaverage", density, 10 * 4**n + 2, n) for n, density in _FSAVERAGE.items()),
+        *(
+            StandardMesh(f"fsaverage{n}", "fsaverage", density, 10 * 4**n + 2, n)
+            for n, density in _FSAVERAGE.items()
+        ),
         *(StandardMesh(f"fsLR{density}", "fsLR", density, n) for density, n in _FS_LR.items()),
     )
 }
@@ -52,15 +57,18 @@ _CIVET = {
 
 
 def civet_name(n_vertices: int) -> str | None:
-    """The name of CIVET's mesh of so many vertices per hemisphere, "civet41k" or "civet164k"; None for other numbers.
+    """The name of CIVET's mesh of so many vertices per hemisphere, "civet41k" or "civet164k"; None
+    for other numbers.
 
-    Its vertices are those of an icosahedron too, in another order than fsaverage's and elsewhere on the cortex.
+    Its vertices are those of an icosahedron too, in another order than fsaverage's and elsewhere on
+    the cortex.
     """
     return next((name for name, mesh in _CIVET.items() if mesh.n_vertices == n_vertices), None)
 
 
 def mesh_name_of(sites: Any) -> str:
-    """Name of the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with the number of sites.
+    """Name of the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with the
+    number of sites.
 
     Examples
     --------
@@ -70,7 +78,11 @@ def mesh_name_of(sites: Any) -> str:
     """
     if sites.on == "parcels":
         own = sites.regions
-        n = f"sphere{len(own.labels) // sites.n_hemispheres}" if own.placed else f"regions{sites.n_mesh}"
+        n = (
+            f"sphere{len(own.labels) // sites.n_hemispheres}"
+            if own.placed
+            else f"regions{sites.n_mesh}"
+        )
         return str(own.mesh or n)
     if sites.name is not None:
         return str(sites.name)
@@ -81,7 +93,12 @@ def mesh_name_of(sites: Any) -> str:
 
 def is_fs_lr(mesh_name: str) -> bool:
     """Whether a mesh is fs_LR 32k, by whichever name."""
-    return re.fullmatch(rf"fs_?LR[ _-]?32k|(sphere)?({N_FS_LR}|{2 * N_FS_LR})", mesh_name, re.IGNORECASE) is not None
+    return (
+        re.fullmatch(
+            rf"fs_?LR[ _-]?32k|(sphere)?({N_FS_LR}|{2 * N_FS_LR})", mesh_name, re.IGNORECASE
+        )
+        is not None
+    )
 
 
 def mesh_known_as(mesh_name: str) -> StandardMesh | None:
@@ -107,7 +124,9 @@ def vertices_per_side(mesh_name: str) -> int | None:
 
 
 def space(mesh_name: str) -> str:
-    """BIDS entities of a mesh: space and density, which is its number of sites per hemisphere where it has no name."""
+    """BIDS entities of a mesh: space and density, which is its number of sites per hemisphere where
+    it has no name.
+    """
     mesh = mesh_known_as(mesh_name)
     if mesh is not None:
         return f"space-{mesh.space}_den-{mesh.density}"
@@ -120,7 +139,9 @@ OWN = "icofactor"
 
 
 def map_file(mesh_name: str, ending: str, side: str | None = None, desc: str = OWN) -> str:
-    """E.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii"; without a side, one file for all."""
+    """E.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii"; without a side, one file
+    for all.
+    """
     hemi = "" if side is None else f"hemi-{LETTERS[side]}_"
     return f"{hemi}{space(mesh_name)}_{table_file(ending, desc)}"
 
@@ -134,5 +155,7 @@ def _label(text: str, argument: str) -> str:
     """Letters and digits, which alone an entity of BIDS may have."""
     label = re.sub(r"[^0-9A-Za-z]", "", text)
     if not label:
-        raise ArgumentError(argument, text, "a name with letters or digits, for the names of the files")
+        raise ArgumentError(
+            argument, text, "a name with letters or digits, for the names of the files"
+        )
     return label

@@ -1,4 +1,6 @@
-"""Means over a mesh: from its vertices to its triangles and back, over neighbours, and of steps along its edges."""
+"""Means over a mesh: from its vertices to its triangles and back, over neighbours, and of steps
+along its edges.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from icofactor.sphere.triangles import check_faces
 
 
 def vertex_to_face(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
-    """(F, V) matrix whose product with vertex values is the mean of the three corners of each triangle."""
+    """(F, V) matrix whose product with vertex values is the mean of the three corners of each
+    triangle.
+    """
     corners = check_faces(triangles, n_vertices, "triangles")
     rows = np.repeat(np.arange(len(corners)), 3)
     weights = np.full(corners.size, 1 / 3)
@@ -20,7 +24,8 @@ def vertex_to_face(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
 
 
 def face_to_vertex(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
-    """(V, F) matrix whose product with face values is the mean over the triangles around each vertex.
+    """(V, F) matrix whose product with face values is the mean over the triangles around each
+    vertex.
 
     Rows sum to 1; a vertex of no triangle has an empty row.
     """
@@ -36,7 +41,9 @@ def adjacency(triangles: ArrayLike, n_vertices: int) -> sparse.csr_array:
     corners = check_faces(triangles, n_vertices, "triangles")
     rows, columns = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]).T
     ends = np.concatenate([rows, columns]), np.concatenate([columns, rows])
-    found = sparse.csr_array((np.ones(2 * len(rows), np.int32), ends), shape=(n_vertices, n_vertices))
+    found = sparse.csr_array(
+        (np.ones(2 * len(rows), np.int32), ends), shape=(n_vertices, n_vertices)
+    )
     found.data[:] = 1  # an edge is met once or twice in each direction
     return found
 

@@ -33,7 +33,10 @@ _MEASURE = re.compile(
     r"|foldind|curvind|roi)$"
 )
 _BEFORE = re.compile(r"^(ctx|fs|(7|17)networks)_")
-_FIRST, _LAST = re.compile(r"^(lh|rh|l|r|left|right)_(?=.)"), re.compile(r"(?<=.)_(lh|rh|l|r|left|right)$")
+_FIRST, _LAST = (
+    re.compile(r"^(lh|rh|l|r|left|right)_(?=.)"),
+    re.compile(r"(?<=.)_(lh|rh|l|r|left|right)$"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +45,12 @@ class Parcels:
 
     Attributes
     ----------
-    names : of all regions, unique; with lh_ or rh_ where the atlas names the regions of both sides alike.
+    names : of all regions, unique; with lh_ or rh_ where the atlas names the regions of both sides
+        alike.
     sizes : vertices of each; 1 where no atlas is known.
     hemi : "left", "right", "both", or None where it is not known.
-    labels : region of each vertex of the atlas's mesh, −1 for none, left first; None where no atlas is known.
+    labels : region of each vertex of the atlas's mesh, −1 for none, left first; None where no atlas
+        is known.
     mesh : name of that mesh, or None.
     points, triangles : of a mesh that its name does not give, as `Sites` has them.
     elsewhere : names in the atlas that no vertex has, as those of the subcortex.
@@ -64,7 +69,11 @@ class Parcels:
 
     def __str__(self) -> str:
         atlas = f"the atlas {self.atlas}" if self.atlas else "an atlas"
-        return f"{atlas} on {self.mesh or 'its own mesh'}" if self.placed else "a table without an atlas"
+        return (
+            f"{atlas} on {self.mesh or 'its own mesh'}"
+            if self.placed
+            else "a table without an atlas"
+        )
 
     @property
     def placed(self) -> bool:
@@ -78,7 +87,10 @@ class Parcels:
         if self.points is None:
             assert self.mesh is not None
             return _named_mesh(self.mesh, self.hemi)
-        halves = [Sites.from_sphere(one, self.triangles) for one in np.split(self.points, 1 + (self.hemi == "both"))]
+        halves = [
+            Sites.from_sphere(one, self.triangles)
+            for one in np.split(self.points, 1 + (self.hemi == "both"))
+        ]
         return replace(Sites.both(*halves) if len(halves) == 2 else halves[0], name=self.mesh)
 
     def painted(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
@@ -93,8 +105,14 @@ class Parcels:
         return np.bincount(self.labels[inside], values[inside], minlength=len(self.names))
 
     def check(self, n: int, n_halves: int) -> None:
-        """Refuse, as `Unreadable`, what contradicts itself or the `n` sites on `n_halves` hemispheres."""
-        if len(self.names) != n or (self.hemi == "both") != (n_halves == 2) or len(set(self.names)) != n:
+        """Refuse, as `Unreadable`, what contradicts itself or the `n` sites on `n_halves`
+        hemispheres.
+        """
+        if (
+            len(self.names) != n
+            or (self.hemi == "both") != (n_halves == 2)
+            or len(set(self.names)) != n
+        ):
             raise Unreadable("is damaged: its parcels do not match its sites")
         if self.labels is None:
             return
@@ -120,7 +138,8 @@ def _words(name: str) -> str:
 def region_key(name: str, side: str | None = None) -> tuple[str | None, str]:
     """Hemisphere and plain name that a region's name says, whoever wrote it.
 
-    "lh_bankssts_thickness", "L_bankssts_thickavg" and "ctx-lh-bankssts" are all ("left", "bankssts").
+    "lh_bankssts_thickness", "L_bankssts_thickavg" and "ctx-lh-bankssts" are all ("left",
+    "bankssts").
 
     Parameters
     ----------
@@ -136,7 +155,9 @@ def region_key(name: str, side: str | None = None) -> tuple[str | None, str]:
 
 
 def without_measure(names: Sequence[str]) -> Sequence[str]:
-    """Names of regions without the word that all of them end with, such as a measure that is not listed."""
+    """Names of regions without the word that all of them end with, such as a measure that is not
+    listed.
+    """
     ends = {name.rpartition("_")[2] for name in names}
     alike = len(names) > 1 and len(ends) == 1 and not ends.pop().isdigit()
     if not alike or not all("_" in region_key(name)[1] for name in names):
@@ -145,14 +166,20 @@ def without_measure(names: Sequence[str]) -> Sequence[str]:
 
 
 def _keys(a: Parcels, b: Parcels) -> tuple[list[Any], ...]:
-    """Keys of the regions of both, without their measures where regions of unknown position then agree better."""
-    forms = [[one.names] if one.placed else [one.names, without_measure(one.names)] for one in (a, b)]
+    """Keys of the regions of both, without their measures where regions of unknown position then
+    agree better.
+    """
+    forms = [
+        [one.names] if one.placed else [one.names, without_measure(one.names)] for one in (a, b)
+    ]
     pairs = [tuple(list(map(region_key, names)) for names in pair) for pair in product(*forms)]
     return max(pairs, key=lambda pair: len(set(pair[0]) & set(pair[1])))
 
 
 def places_of(ours: Parcels | None, theirs: Parcels | None) -> Ints | None:
-    """Number among `theirs` of each of `ours`, by name; None where one is missing, or either is not of regions."""
+    """Number among `theirs` of each of `ours`, by name; None where one is missing, or either is not
+    of regions.
+    """
     if ours is None or theirs is None:
         return None
     own, others = _keys(ours, theirs)
@@ -162,11 +189,18 @@ def places_of(ours: Parcels | None, theirs: Parcels | None) -> Ints | None:
 
 
 def only_in_one(a: Parcels | None, b: Parcels | None) -> str | None:
-    """The first region that only one of two sets has; None where there is none, or either is not of regions."""
+    """The first region that only one of two sets has; None where there is none, or either is not of
+    regions.
+    """
     if a is None or b is None:
         return None
-    first, second = (dict(zip(keys, one.names, strict=True)) for keys, one in zip(_keys(a, b), (a, b), strict=True))
-    return next((name for key, name in (first | second).items() if (key in first) != (key in second)), None)
+    first, second = (
+        dict(zip(keys, one.names, strict=True))
+        for keys, one in zip(_keys(a, b), (a, b), strict=True)
+    )
+    return next(
+        (name for key, name in (first | second).items() if (key in first) != (key in second)), None
+    )
 
 
 def parcel_sites(atlas: Any, regions: Sequence[str] | None, mesh: Any = None) -> Sites:
@@ -177,7 +211,9 @@ def parcel_sites(atlas: Any, regions: Sequence[str] | None, mesh: Any = None) ->
         raise ArgumentError("regions", Phrase(f"{escaped(twice)!r} twice"), "unique")
     if atlas is None:
         if not names:
-            raise ArgumentError("regions", None, "{regions} must name the regions if there is no {atlas}")
+            raise ArgumentError(
+                "regions", None, "{regions} must name the regions if there is no {atlas}"
+            )
         return _unplaced(names)
     whole = _of_array(atlas[0], atlas[1], names) if _is_array(atlas) else _of_files(atlas, mesh)
     if names is None or _is_array(atlas):
@@ -192,7 +228,8 @@ def sites_of_regions(whole: Parcels, names: Sequence[str]) -> Sites:
 
 
 def match_regions(names: Sequence[str], parcels: Parcels, side: str | None = None) -> Ints:
-    """Number of the region that each name stands for; an error lists all names that are not regions of the atlas.
+    """Number of the region that each name stands for; an error lists all names that are not regions
+    of the atlas.
 
     Parameters
     ----------
@@ -206,14 +243,20 @@ def match_regions(names: Sequence[str], parcels: Parcels, side: str | None = Non
     numbers = np.array(found, dtype=np.int64)
     twice = np.flatnonzero(np.bincount(numbers) > 1)
     if len(twice):
-        same = [escaped(name) for name, number in zip(names, found, strict=True) if number == twice[0]]
+        same = [
+            escaped(name) for name, number in zip(names, found, strict=True) if number == twice[0]
+        ]
         raise ArgumentError(
-            "regions", None, f"{{regions}} must differ; {literal(' and '.join(same))} are the same region"
+            "regions",
+            None,
+            f"{{regions}} must differ; {literal(' and '.join(same))} are the same region",
         )
     return numbers
 
 
-def find_regions(names: Sequence[str], parcels: Parcels, side: str | None = None) -> list[int | None]:
+def find_regions(
+    names: Sequence[str], parcels: Parcels, side: str | None = None
+) -> list[int | None]:
     """The same, None where the atlas has no such region."""
     exact = {name: i for i, name in enumerate(parcels.names)}
     keys: dict[tuple[str | None, str], int] = {}
@@ -226,7 +269,11 @@ def find_regions(names: Sequence[str], parcels: Parcels, side: str | None = None
     for name in names:
         own, plain = region_key(name, side)
         number = exact.get(name, keys.get((own, plain)))
-        if number is None and (own is None or (None, plain) in keys) and len(both.get(plain, ())) == 1:
+        if (
+            number is None
+            and (own is None or (None, plain) in keys)
+            and len(both.get(plain, ())) == 1
+        ):
             number = both[plain][0]  # one of the two does not say the hemisphere
         found.append(number)
     return found
@@ -246,7 +293,9 @@ def did_you_mean(lost: Sequence[str], parcels: Parcels, most: int = 10) -> str:
 
 
 def _is_array(atlas: Any) -> bool:
-    return isinstance(atlas, tuple | list) and len(atlas) == 2 and not isinstance(atlas[0], str | Path)
+    return (
+        isinstance(atlas, tuple | list) and len(atlas) == 2 and not isinstance(atlas[0], str | Path)
+    )
 
 
 def _of_array(labels: Any, mesh: Any, names: Sequence[str] | None) -> Parcels:
@@ -256,7 +305,9 @@ def _of_array(labels: Any, mesh: Any, names: Sequence[str] | None) -> Parcels:
     keys = np.asarray(labels)
     if keys.ndim != 1 or keys.dtype.kind not in "iuUOT":
         found = Phrase(f"{keys.dtype} of shape {keys.shape}")
-        raise ArgumentError("atlas", found, "whole numbers or names, one per vertex, and their mesh")
+        raise ArgumentError(
+            "atlas", found, "whole numbers or names, one per vertex, and their mesh"
+        )
     sites, hemi = sites_for(len(keys), mesh, maps="The atlas has")
     if sites.on != "vertices":
         raise ArgumentError("atlas", sites, "of one label per vertex")
@@ -267,7 +318,9 @@ def _of_array(labels: Any, mesh: Any, names: Sequence[str] | None) -> Parcels:
     present = np.unique(keys[keys > 0])
     table = [f"region{key:03d}" for key in present] if names is None else list(names)
     if len(table) != len(present):
-        raise ArgumentError("regions", Phrase(f"{len(table)} names"), f"one name for each of {len(present)} labels")
+        raise ArgumentError(
+            "regions", Phrase(f"{len(table)} names"), f"one name for each of {len(present)} labels"
+        )
     region = np.where(keys > 0, np.searchsorted(present, keys), -1)
     return _gathered(region, table, sites, hemi)
 
@@ -281,7 +334,11 @@ def _of_files(atlas: Any, mesh: Any) -> Parcels:
             raise FileNotFoundError(f"no atlas file {file}")
         with naming(file, "atlas"):
             for written, labels in read_labels(file).items():
-                side = written if file.name.endswith(".dlabel.nii") else side_of(file.name)[0] or written
+                side = (
+                    written
+                    if file.name.endswith(".dlabel.nii")
+                    else side_of(file.name)[0] or written
+                )
                 side = side or (SIDES[number] if len(files) == 2 else None)
                 if side in halves:
                     raise Unreadable(f"is of the {side} hemisphere, as another of the files is")
@@ -292,15 +349,21 @@ def _of_files(atlas: Any, mesh: Any) -> Parcels:
 
 
 def _atlas_name(file: Path) -> str:
-    """What an atlas is called: "aparc" of lh.aparc.annot, "Gordon" of tpl-fsLR_atlas-Gordon_dseg.dlabel.nii."""
+    """What an atlas is called: "aparc" of lh.aparc.annot, "Gordon" of
+    tpl-fsLR_atlas-Gordon_dseg.dlabel.nii.
+    """
     told = re.search(r"(?:^|_)(?:atlas|seg)-([0-9A-Za-z]+)", file.name)
     if told is not None or file.name.endswith(".pscalar.nii"):
         return told[1] if told else ""
-    return side_of(re.sub(r"(\.annot|\.label\.gii(\.gz)?|\.gii|\.dlabel\.nii)$", "", file.name))[1][:80]
+    return side_of(re.sub(r"(\.annot|\.label\.gii(\.gz)?|\.gii|\.dlabel\.nii)$", "", file.name))[1][
+        :80
+    ]
 
 
 def parcels_of(halves: Mapping[Any, Any], files: Sequence[Path], mesh: Any = None) -> Parcels:
-    """Parcels from hemisphere (None: not known) → label of each vertex and the names of labels, of `files`."""
+    """Parcels from hemisphere (None: not known) → label of each vertex and the names of labels, of
+    `files`.
+    """
     sides = [side for side in (*SIDES, None) if side in halves]
     region: list[NDArray[np.int64]] = []
     table: list[str] = []
@@ -317,10 +380,14 @@ def parcels_of(halves: Mapping[Any, Any], files: Sequence[Path], mesh: Any = Non
                 elsewhere.append(name)
         region.append(own)
     if len({len(own) for own in region}) > 1:
-        raise FileError(", ".join(map(str, files)), "the hemispheres have different numbers of vertices")
+        raise FileError(
+            ", ".join(map(str, files)), "the hemispheres have different numbers of vertices"
+        )
     if len(set(table)) != len(table):
         twice = next(name for name in table if table.count(name) > 1)
-        raise FileError(", ".join(map(str, files)), f"two of its regions are called {literal(escaped(twice))}")
+        raise FileError(
+            ", ".join(map(str, files)), f"two of its regions are called {literal(escaped(twice))}"
+        )
     hemi: Any = "both" if len(sides) == 2 else sides[0]
     sites = _mesh_of(files[0], len(region[0]), hemi, mesh)
     if not table:
@@ -350,14 +417,22 @@ def _mesh_of(file: Path, n: int, hemi: str | None, mesh: Any) -> Sites:
         mesh = found[0].name if found else None
     try:
         if isinstance(mesh, Sites) and len(mesh.frames) == 2 and hemi != "both":
-            mesh = Sites.from_sphere(mesh.coordinates[mesh.hemisphere == (hemi == "right")], mesh.triangles)
+            mesh = Sites.from_sphere(
+                mesh.coordinates[mesh.hemisphere == (hemi == "right")], mesh.triangles
+            )
         return sites_for(total, mesh, hemi, "The atlas has")[0]
     except ArgumentError as problem:
-        raise FileError(file, f"{problem.describe()}. Give the mesh of the atlas with {{mesh}}") from None
+        raise FileError(
+            file, f"{problem.describe()}. Give the mesh of the atlas with {{mesh}}"
+        ) from None
 
 
 def _gathered(
-    region: NDArray[np.int64], table: Sequence[str], sites: Sites, hemi: Any, elsewhere: tuple[str, ...] = ()
+    region: NDArray[np.int64],
+    table: Sequence[str],
+    sites: Sites,
+    hemi: Any,
+    elsewhere: tuple[str, ...] = (),
 ) -> Parcels:
     from icofactor.sphere.names import mesh_name_of
 
@@ -386,11 +461,15 @@ def _some(whole: Parcels, chosen: Ints) -> Parcels:
     names = tuple(whole.names[i] for i in chosen)
     hemi: Any = whole.hemi
     labels, points = number[whole.labels], whole.points
-    if hemi == "both" and len(np.unique(_right(whole)[chosen])) == 1:  # the atlas has both, the regions one
+    if (
+        hemi == "both" and len(np.unique(_right(whole)[chosen])) == 1
+    ):  # the atlas has both, the regions one
         hemi = SIDES[int(_right(whole)[chosen][0])]
         half = slice(len(labels) // 2) if hemi == "left" else slice(len(labels) // 2, None)
         labels, points = labels[half], None if points is None else points[half]
-    return replace(whole, names=names, sizes=whole.sizes[chosen], hemi=hemi, labels=labels, points=points)
+    return replace(
+        whole, names=names, sizes=whole.sizes[chosen], hemi=hemi, labels=labels, points=points
+    )
 
 
 def _right(parcels: Parcels) -> NDArray[np.bool_]:
@@ -415,7 +494,9 @@ def _placed(parcels: Parcels) -> Sites:
     length = np.linalg.norm(sums, axis=1, keepdims=True)
     # a region all around the sphere has no mean direction
     points = np.where(
-        length > 1e-6 * parcels.sizes[:, None], sums / np.maximum(length, 1e-300), mesh.coordinates[first]
+        length > 1e-6 * parcels.sizes[:, None],
+        sums / np.maximum(length, 1e-300),
+        mesh.coordinates[first],
     )
     sites = _sites(parcels, points, _right(parcels).astype(np.int8), mesh.frames)
     return sites.weighted(parcels.sizes)
@@ -431,9 +512,16 @@ def _unplaced(names: Sequence[str]) -> Sites:
         mine = np.flatnonzero(right == half)
         z = 1 - (2 * np.arange(len(mine)) + 1) / max(len(mine), 1)
         turn = np.pi * (3 - 5**0.5) * np.arange(len(mine))
-        points[mine] = np.stack([np.cos(turn) * np.sqrt(1 - z**2), np.sin(turn) * np.sqrt(1 - z**2), z], axis=1)
+        points[mine] = np.stack(
+            [np.cos(turn) * np.sqrt(1 - z**2), np.sin(turn) * np.sqrt(1 - z**2), z], axis=1
+        )
     parcels = Parcels(tuple(names), np.ones(len(names), dtype=np.int64), hemi)
-    return _sites(parcels, points, right.astype(np.int8), np.repeat(np.eye(3)[None], 1 + (hemi == "both"), axis=0))
+    return _sites(
+        parcels,
+        points,
+        right.astype(np.int8),
+        np.repeat(np.eye(3)[None], 1 + (hemi == "both"), axis=0),
+    )
 
 
 def _sites(parcels: Parcels, points: Floats, hemisphere: NDArray[np.int8], frames: Floats) -> Sites:
@@ -445,10 +533,24 @@ def _sites(parcels: Parcels, points: Floats, hemisphere: NDArray[np.int8], frame
         mine, first = hemisphere == half, half * n_faces(MAX_LEVEL)
         deepest[mine] = first + locate_sites(points[mine] @ frame, MAX_LEVEL)
         taken: set[int] = set()
-        for i in np.flatnonzero(mine):  # no two in one of the smallest faces, which may be their columns
+        for i in np.flatnonzero(
+            mine
+        ):  # no two in one of the smallest faces, which may be their columns
             while int(deepest[i]) in taken:
                 deepest[i] = first + (deepest[i] - first + 1) % n_faces(MAX_LEVEL)
             taken.add(int(deepest[i]))
     n = len(points)
     place = np.arange(n)
-    return Sites(points, hemisphere, "parcels", None, None, None, place, n, deepest, frames.copy(), regions=parcels)
+    return Sites(
+        points,
+        hemisphere,
+        "parcels",
+        None,
+        None,
+        None,
+        place,
+        n,
+        deepest,
+        frames.copy(),
+        regions=parcels,
+    )

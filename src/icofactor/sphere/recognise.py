@@ -1,8 +1,12 @@
-"""Is a mesh an icosahedron divided n times, whatever the order of its vertices and faces? If so, how?
+"""Is a mesh an icosahedron divided n times, whatever the order of its vertices and faces? If so,
+how?
 
-The 12 vertices of valence five are the corners of the icosahedron. From each, straight walks (enter a vertex
-of valence six, leave by the opposite edge) along an edge of a root and, from every vertex of that edge, across
-the root meet all vertices of the root at known barycentric positions. What the walks found is then checked
+The 12 vertices of valence five are the corners of the icosahedron. From each, straight walks (enter
+a vertex
+of valence six, leave by the opposite edge) along an edge of a root and, from every vertex of that
+edge, across
+the root meet all vertices of the root at known barycentric positions. What the walks found is then
+checked
 triangle by triangle, so a mesh that merely resembles an icosahedral one is never taken for one.
 """
 
@@ -45,8 +49,10 @@ def recognise(
     ----------
     faces : (F, 3) triangles in any order, each with either orientation.
     n_vertices : number of vertices; by default the largest index plus one.
-    coordinates : (V, 3) positions on a sphere about the origin. Of the 120 symmetries of the icosahedron the
-        match uses the one closest to them; without coordinates, one that keeps the orientation of the first
+    coordinates : (V, 3) positions on a sphere about the origin. Of the 120 symmetries of the
+        icosahedron the
+        match uses the one closest to them; without coordinates, one that keeps the orientation of
+        the first
         face and as many as possible of the first twelve vertices where they are.
     """
     triangles = check_faces(faces, n_vertices)
@@ -74,8 +80,9 @@ def recognise(
 
 
 def icosphere_within(points: NDArray[np.float64], faces: ArrayLike) -> NDArray[np.float64]:
-    """The vertices of an icosahedral mesh that was folded, on the sphere that it came from, turned to fit the folds;
-    other points as they are."""
+    """The vertices of an icosahedral mesh that was folded, on the sphere that it came from, turned
+    to fit the folds; other points as they are.
+    """
     away = points - points.mean(axis=0)
     size = np.linalg.norm(away, axis=1, keepdims=True)
     away = away / np.where(size > 0, size, 1.0)
@@ -89,13 +96,17 @@ def icosphere_within(points: NDArray[np.float64], faces: ArrayLike) -> NDArray[n
 
 
 def _half_edges(triangles: Ints, n_vertices: int) -> tuple[Ints, Ints]:
-    """Keys of the half-edges 3f + k, from corner k to corner k + 1 of face f, and of their opposites."""
+    """Keys of the half-edges 3f + k, from corner k to corner k + 1 of face f, and of their
+    opposites.
+    """
     tail, head = triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()
     return tail * n_vertices + head, head * n_vertices + tail
 
 
 def _orient(triangles: Ints, n_vertices: int) -> Ints | None:
-    """Give all faces the orientation of the first; None when that is impossible or the mesh is open."""
+    """Give all faces the orientation of the first; None when that is impossible or the mesh is
+    open.
+    """
     forward, backward = _half_edges(triangles, n_vertices)
     order = np.argsort(np.minimum(forward, backward), kind="stable")
     pairs = np.minimum(forward, backward)[order].reshape(-1, 2)
@@ -111,7 +122,9 @@ def _orient(triangles: Ints, n_vertices: int) -> Ints | None:
     reached, before = breadth_first_order(graph, 0, directed=False, return_predecessors=True)
     if len(reached) != n:
         return None
-    flips = sparse.csr_array((np.r_[disagree, disagree] + 1, (np.r_[f, g], np.r_[g, f])), shape=(n, n))
+    flips = sparse.csr_array(
+        (np.r_[disagree, disagree] + 1, (np.r_[f, g], np.r_[g, f])), shape=(n, n)
+    )
     before[0] = 0
     odd = np.asarray(flips[np.arange(n), before]).ravel() == 2
     while np.any(before):  # pointer doubling along the tree towards face 0
@@ -164,9 +177,11 @@ class _Walker:
         return np.concatenate([self.tail[path], last], axis=-1)
 
     def grid(self, starts: Ints, n: int) -> Ints:
-        """Vertices (len(starts), n + 1, n + 1) of the triangles to the left of straight walks of n steps.
+        """Vertices (len(starts), n + 1, n + 1) of the triangles to the left of straight walks of n
+        steps.
 
-        Entry [i, j] lies i steps along the walk and j steps to its left; only i + j ≤ n is meaningful.
+        Entry [i, j] lies i steps along the walk and j steps to its left; only i + j ≤ n is
+        meaningful.
         """
         base = self.walk(starts, n)
         vertices = np.full((len(starts), n + 1, n + 1), -1, dtype=np.int64)
@@ -176,7 +191,9 @@ class _Walker:
 
 
 def _root_starts(walker: _Walker, valence: NDArray[np.intp], n: int) -> Ints | None:
-    """For each of the 20 roots, the half-edge at its smallest corner along which the root lies to the left."""
+    """For each of the 20 roots, the half-edge at its smallest corner along which the root lies to
+    the left.
+    """
     leaving = np.flatnonzero(valence[walker.tail] == 5)
     along = walker.stops(walker.walk(leaving, n))[:, -1]
     across = walker.stops(walker.walk(walker.turn_left(leaving), n))[:, -1]
@@ -187,7 +204,9 @@ def _root_starts(walker: _Walker, valence: NDArray[np.intp], n: int) -> Ints | N
     return chosen if len(chosen) == 20 else None
 
 
-def _third_corners(roots: NDArray[np.integer], mirrored: bool = False) -> dict[tuple[int, int], int]:
+def _third_corners(
+    roots: NDArray[np.integer], mirrored: bool = False
+) -> dict[tuple[int, int], int]:
     """The third corner of the face to the left (right when mirrored) of each directed edge."""
     thirds = {}
     for a, b, c in np.asarray(roots).tolist():
@@ -199,7 +218,9 @@ def _third_corners(roots: NDArray[np.integer], mirrored: bool = False) -> dict[t
 def _extend(
     mesh: dict[tuple[int, int], int], target: dict[tuple[int, int], int], image: tuple[int, int]
 ) -> dict[int, int]:
-    """Extend the map of the mesh's first directed edge onto the edge `image` to all vertices it determines."""
+    """Extend the map of the mesh's first directed edge onto the edge `image` to all vertices it
+    determines.
+    """
     first = next(iter(mesh))
     found = dict(zip(first, image, strict=True))
     waiting = [(first, image)]
@@ -216,7 +237,9 @@ def _extend(
 
 
 def _best_symmetry(roots: Ints, coordinates: ArrayLike | None) -> dict[int, int] | None:
-    """The map of the mesh's 12 corners onto the icosahedron's, closest to the coordinates if there are any."""
+    """The map of the mesh's 12 corners onto the icosahedron's, closest to the coordinates if there
+    are any.
+    """
     mesh = _third_corners(roots)
     if len(mesh) != 60:
         return None
@@ -240,18 +263,23 @@ def _best_symmetry(roots: Ints, coordinates: ArrayLike | None) -> dict[int, int]
 
 @cache
 def _canonical_grid(level: int) -> Ints:
-    """Vertices [g, i, j] of `icosphere(level)`: i steps from corner 0 of root g to corner 1, j to corner 2."""
+    """Vertices [g, i, j] of `icosphere(level)`: i steps from corner 0 of root g to corner 1, j to
+    corner 2.
+    """
     mesh = icosphere(level)
     walker = _Walker.of(mesh.faces.astype(np.int64), len(mesh.vertices))
     assert walker is not None
-    # the face at corner 0 of a root is child 1 at each level, and its first half-edge leaves that corner
+    # the face at corner 0 of a root is child 1 at each level, and its first half-edge leaves that
+    # corner
     starts = np.arange(20)
     for _ in range(level):
         starts = 4 * starts + 1
     return walker.grid(3 * starts, 2**level)
 
 
-def _fill(grid: Ints, roots: Ints, corners: dict[int, int], level: int, n_vertices: int) -> Ints | None:
+def _fill(
+    grid: Ints, roots: Ints, corners: dict[int, int], level: int, n_vertices: int
+) -> Ints | None:
     """The map of all vertices that follows from the map of the 12 corners."""
     n = 2**level
     i, j = np.nonzero(np.add.outer(np.arange(n + 1), np.arange(n + 1)) <= n)
@@ -287,7 +315,9 @@ def _verified(triangles: Ints, vertex_map: Ints, level: int) -> IcosahedralMatch
     keys, order = _canonical_keys(level)
     wanted = _triangle_keys(vertex_map[triangles], len(vertex_map))
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    if not np.array_equal(keys[place], wanted) or np.any(np.bincount(place, minlength=len(keys)) != 1):
+    if not np.array_equal(keys[place], wanted) or np.any(
+        np.bincount(place, minlength=len(keys)) != 1
+    ):
         return None
     face_map = order[place]
     vertex_map.setflags(write=False)

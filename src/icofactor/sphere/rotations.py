@@ -1,10 +1,12 @@
-"""Rotations of maps on the sphere, by which the field makes null maps: same smoothness, another place.
+"""Rotations of maps on the sphere, by which the field makes null maps: same smoothness, another
+place.
 
-A rotated map takes at each site the value of the site nearest to where the rotation brings it. Two hemispheres turn
-together, the right one by the mirror image of the left one's rotation, so that homologous places stay homologous
-(Alexander-Bloch et al. 2018). Parcels turn by their mean directions: each takes the value of the parcel whose direction
-is nearest to its own after the rotation, so that one may be taken twice (Vázquez-Rodríguez et al. 2019). Regions of
-unknown place are exchanged at random within their hemisphere.
+A rotated map takes at each site the value of the site nearest to where the rotation brings it. Two
+hemispheres turn together, the right one by the mirror image of the left one's rotation, so that
+homologous places stay homologous (Alexander-Bloch et al. 2018). Parcels turn by their mean
+directions: each takes the value of the parcel whose direction is nearest to its own after the
+rotation, so that one may be taken twice (Vázquez-Rodríguez et al. 2019). Regions of unknown place
+are exchanged at random within their hemisphere.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ class SiteSpinner:
         self.n, self._halves, self._per_measure = len(at), [], sites.n_hemispheres
         self._placed, self._at = sites.placed, at
         for half in np.unique(sites.hemisphere):
-            where, mine = np.flatnonzero(sites.hemisphere == half), np.flatnonzero(sites.hemisphere[at] == half)
+            where, mine = (
+                np.flatnonzero(sites.hemisphere == half),
+                np.flatnonzero(sites.hemisphere[at] == half),
+            )
             tree = cKDTree(sites.coordinates[where])
             self._halves.append((where, mine, sites.coordinates[at[mine]], tree))
 
@@ -56,7 +61,9 @@ class SiteSpinner:
         orders: dict[int, Ints] = {}
         for half, (where, mine, points, tree) in enumerate(self._halves):
             if self._placed:
-                taken[mine] = where[tree.query(turned(points, half % self._per_measure, rotation))[1]]
+                taken[mine] = where[
+                    tree.query(turned(points, half % self._per_measure, rotation))[1]
+                ]
             else:  # alike in all measures
                 order = orders.setdefault(half % self._per_measure, rng.permutation(len(where)))
                 taken[mine] = where[order[np.searchsorted(where, self._at[mine])]]
@@ -66,8 +73,9 @@ class SiteSpinner:
 class FaceSpinner:
     """Rotations of maps on some faces of one level of the hierarchy.
 
-    Faces that hold no data (the medial wall) are never taken: where a rotation brings one, the nearest face that has
-    data is, so that rotated maps are whole. The quadtree answers which face holds a point, which is far quicker
+    Faces that hold no data (the medial wall) are never taken: where a rotation brings one, the
+    nearest face that has data is, so that rotated maps are whole. The quadtree answers which face
+    holds a point, which is far quicker
     than a search.
     """
 
@@ -82,7 +90,9 @@ class FaceSpinner:
         for half in range(len(sites.frames)):
             mine = np.flatnonzero(self._half == half)
             centres = sites.face_centres(np.full(per_half, level), half * per_half + every)
-            self._sources.append(mine[cKDTree(self._centres[mine]).query(centres)[1]] if len(mine) else mine)
+            self._sources.append(
+                mine[cKDTree(self._centres[mine]).query(centres)[1]] if len(mine) else mine
+            )
 
     def draw(self, rng: np.random.Generator) -> Ints:
         """(n_faces,) face whose value each face takes, for one random rotation."""

@@ -1,4 +1,6 @@
-"""Sites: where the measurements lie on the sphere, and which face of the hierarchy holds each of them."""
+"""Sites: where the measurements lie on the sphere, and which face of the hierarchy holds each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,25 @@ from scipy.spatial.transform import Rotation
 from icofactor.errors import ArgumentError, FileError, Phrase
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere import hierarchy
-from icofactor.sphere.hierarchy import MAX_LEVEL, Floats, Ints, Triangles, icosphere, locate_sites, n_faces
+from icofactor.sphere.hierarchy import (
+    MAX_LEVEL,
+    Floats,
+    Ints,
+    Triangles,
+    icosphere,
+    locate_sites,
+    n_faces,
+)
 from icofactor.sphere.names import civet_name, hemispheres, is_fs_lr
 from icofactor.sphere.parcels import Parcels, parcel_sites
 from icofactor.sphere.recognise import IcosahedralMatch, icosphere_within, recognise
-from icofactor.sphere.standard import freesurfer_mesh, fs_lr_sphere, parse_name, same_listing, same_mesh
+from icofactor.sphere.standard import (
+    freesurfer_mesh,
+    fs_lr_sphere,
+    parse_name,
+    same_listing,
+    same_mesh,
+)
 from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 
 On = Literal["vertices", "faces"]
@@ -45,18 +61,21 @@ class Sites:
     on : {"vertices", "faces", "points", "parcels"}
         Kind of sites; "points" if no mesh is known.
     level, name : int or None, str or None
-        Level of the icosahedral mesh, and its name. "fsaverage4-B" has the points of fsaverage4 in the other of
-        FreeSurfer's two numberings.
+        Level of the icosahedral mesh, and its name. "fsaverage4-B" has the points of fsaverage4 in
+        the other of FreeSurfer's two numberings.
     triangles : int array of shape (n_faces, 3) or None
         Mesh of one hemisphere; None if unknown, or if the hemispheres differ.
     position, n_mesh : int array of shape (n,), int
-        Number of each site in the whole mesh, before any `subset`, and number of sites of the whole mesh.
+        Number of each site in the whole mesh, before any `subset`, and number of sites of the whole
+        mesh.
     deepest, frames : int array of shape (n,), array of shape (1 or 2, 3, 3)
-        Face of level `max_level` of each site, and the rotation of the hierarchy for each hemisphere.
+        Face of level `max_level` of each site, and the rotation of the hierarchy for each
+        hemisphere.
     weights : array of shape (n,) or None
         Weight of each site in sums over sites, such as its area; None for equal weights.
     n_measures, regions : int, Parcels or None
-        Number of measures that follow each other (`repeated`), and the regions if the sites are parcels.
+        Number of measures that follow each other (`repeated`), and the regions if the sites are
+        parcels.
 
     Examples
     --------
@@ -150,11 +169,15 @@ class Sites:
 
     @property
     def surface(self) -> Sites:
-        """Sites on which maps are drawn and written: these, or the vertices of the mesh of an atlas."""
+        """Sites on which maps are drawn and written: these, or the vertices of the mesh of an
+        atlas.
+        """
         return self if self.regions is None else self.regions.sites()
 
     def on_surface(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
-        """Values of shape (..., n_sites) at the sites of `surface`; `missing` where there is no parcel."""
+        """Values of shape (..., n_sites) at the sites of `surface`; `missing` where there is no
+        parcel.
+        """
         return values if self.regions is None else self.regions.painted(values, missing)
 
     # Where sites lie in the hierarchy
@@ -162,11 +185,13 @@ class Sites:
     def face_at(self, level: int) -> Ints:
         """Index of the face of `level` that contains each site.
 
-        Faces of the second hemisphere follow those of the first. The parent of face i is i // 4, and its children are
-        4i to 4i + 3.
+        Faces of the second hemisphere follow those of the first. The parent of face i is i // 4,
+        and its children are 4i to 4i + 3.
         """
         if not 0 <= level <= self.max_level:
-            raise ArgumentError("level", level, f"between 0 and {self.max_level}, the finest of {self!r}")
+            raise ArgumentError(
+                "level", level, f"between 0 and {self.max_level}, the finest of {self!r}"
+            )
         return self.deepest >> 2 * (self.max_level - level)
 
     def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
@@ -175,7 +200,9 @@ class Sites:
         per_hemisphere = 20 * 4 ** levels.astype(np.int64)
         if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
             found = f"{indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
-            raise ArgumentError("index", Phrase(found), f"faces 0 to {self.n_roots}·4^level − 1 of {self!r}")
+            raise ArgumentError(
+                "index", Phrase(found), f"faces 0 to {self.n_roots}·4^level − 1 of {self!r}"
+            )
         return (indices // per_hemisphere).astype(np.int8)
 
     def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
@@ -202,18 +229,24 @@ class Sites:
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1:
-            raise ArgumentError("keep", Phrase(f"shape {chosen.shape}"), "an array of one dimension")
+            raise ArgumentError(
+                "keep", Phrase(f"shape {chosen.shape}"), "an array of one dimension"
+            )
         if chosen.dtype == bool:
             if len(chosen) != self.n:
                 what = Phrase(f"{len(chosen)} entries")
-                raise ArgumentError("keep", what, f"one boolean per site: {self!r} has {self.n} sites")
+                raise ArgumentError(
+                    "keep", what, f"one boolean per site: {self!r} has {self.n} sites"
+                )
             chosen = np.flatnonzero(chosen)
         elif chosen.size == 0:
             chosen = chosen.astype(np.int64)
         elif not np.issubdtype(chosen.dtype, np.integer):
             raise ArgumentError("keep", Phrase(chosen.dtype), "a boolean mask or integers")
         elif chosen.min() < 0 or chosen.max() >= self.n:
-            raise ArgumentError("keep", Phrase(f"{chosen.min()} to {chosen.max()}"), f"numbers 0 to {self.n - 1}")
+            raise ArgumentError(
+                "keep", Phrase(f"{chosen.min()} to {chosen.max()}"), f"numbers 0 to {self.n - 1}"
+            )
         return replace(
             self,
             coordinates=self.coordinates[chosen],
@@ -251,7 +284,9 @@ class Sites:
         if len(wrong):
             found = Phrase(f"{w[wrong[0]]:g} at site {wrong[0]} (one of {len(wrong)})")
             raise ArgumentError(
-                "weights", found, "finite and above 0 at every site that is used; {mask} leaves out others"
+                "weights",
+                found,
+                "finite and above 0 at every site that is used; {mask} leaves out others",
             )
         w /= w[mask][0]  # equal weights become 1 exactly
         return replace(self, weights=np.where(mask, w / w[mask].mean(), 0.0))
@@ -261,7 +296,9 @@ class Sites:
         """Join the sites of a left and a right hemisphere, left first."""
         found = Phrase(f"{left!r} and {right!r}")
         if len(left.frames) != 1 or len(right.frames) != 1:
-            raise ArgumentError("left", found, "{left} and {right} must contain one hemisphere each")
+            raise ArgumentError(
+                "left", found, "{left} and {right} must contain one hemisphere each"
+            )
         if (left.level, left.on) != (right.level, right.on):
             raise ArgumentError("left", found, "{left} and {right} must be of the same kind")
         return cls(
@@ -275,13 +312,17 @@ class Sites:
             n_mesh=left.n_mesh + right.n_mesh,
             deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
             frames=np.concatenate([left.frames, right.frames]),
-            weights=None if left.weights is None or right.weights is None else np.r_[left.weights, right.weights],
+            weights=None
+            if left.weights is None or right.weights is None
+            else np.r_[left.weights, right.weights],
         )
 
     def repeated(self, n_measures: int) -> Sites:
         """Repeat the sites once per measure, one measure after the other."""
         if self.n_measures != 1 or not 1 <= n_measures <= MOST_MEASURES:
-            raise ArgumentError("n_measures", n_measures, f"from 1 to {MOST_MEASURES}, of sites of one measure")
+            raise ArgumentError(
+                "n_measures", n_measures, f"from 1 to {MOST_MEASURES}, of sites of one measure"
+            )
         spheres, times = len(self.frames), np.repeat(np.arange(n_measures), self.n)
         tile = lambda values: np.tile(values, n_measures)
         return replace(
@@ -337,7 +378,9 @@ class Sites:
             sides = [cls.from_sphere(*fs_lr_sphere(side), on=on) for side in hemispheres(hemi)]
             return cls.both(*sides) if len(sides) == 2 else sides[0]
         mesh = freesurfer_mesh(*parse_name(name))
-        one = _mesh_sites(mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, mesh.level, mesh.name)
+        one = _mesh_sites(
+            mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, mesh.level, mesh.name
+        )
         return _hemispheres(one, hemi)
 
     @classmethod
@@ -351,11 +394,16 @@ class Sites:
         1280
         """
         mesh = icosphere(level)
-        return _hemispheres(_mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level), hemi)
+        return _hemispheres(
+            _mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level), hemi
+        )
 
     @classmethod
-    def from_sphere(cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices") -> Sites:
-        """Any points on a sphere around the origin, of any radius; with `faces`, the vertices or faces of a mesh.
+    def from_sphere(
+        cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices"
+    ) -> Sites:
+        """Any points on a sphere around the origin, of any radius; with `faces`, the vertices or
+        faces of a mesh.
 
         An icosahedral mesh is recognized in any order, and the hierarchy is rotated to fit it.
 
@@ -381,10 +429,11 @@ class Sites:
 
     @classmethod
     def from_topology(cls, faces: ArrayLike, on: On = "vertices") -> Sites:
-        """An icosahedral mesh of which only the triangles are known, such as those of a pial surface of fsaverage5.
+        """An icosahedral mesh of which only the triangles are known, such as those of a pial
+        surface of fsaverage5.
 
-        Coordinates are those of fsaverage if the triangles are in its order, otherwise those of the icosphere with the
-        same topology.
+        Coordinates are those of fsaverage if the triangles are in its order, otherwise those of the
+        icosphere with the same topology.
         """
         triangles = np.array(faces)
         match = recognise(triangles)
@@ -398,22 +447,31 @@ class Sites:
         triangles = triangles.astype(np.int32)
         standard = same_listing(triangles, match.level)
         if standard is not None:
-            return _mesh_sites(standard.vertices, triangles, standard.face_to_quadtree, on, match.level, standard.name)
+            return _mesh_sites(
+                standard.vertices,
+                triangles,
+                standard.face_to_quadtree,
+                on,
+                match.level,
+                standard.name,
+            )
         vertices = icosphere(match.level).vertices[match.vertex_to_canonical]
         return _mesh_sites(vertices, triangles, match.face_to_quadtree, on, match.level)
 
     @classmethod
     def parcels(cls, atlas: Any, regions: Sequence[str] | None = None, mesh: Any = None) -> Sites:
-        """Make one site per region of an atlas, at the mean direction of its vertices, weighted by their number.
+        """Make one site per region of an atlas, at the mean direction of its vertices, weighted by
+        their number.
 
         Parameters
         ----------
         atlas : paths, or pair (labels, mesh), or None
-            An .annot or .label.gii file per hemisphere, one .dlabel.nii file, or one label per vertex (names, or
-            numbers above 0) and their mesh. None if the positions of the regions are not known.
+            An .annot or .label.gii file per hemisphere, one .dlabel.nii file, or one label per
+            vertex (names, or numbers above 0) and their mesh. None if the positions of the regions
+            are not known.
         regions : sequence of str, optional
-            Names of the columns of a table, in their order, as FreeSurfer, ENIGMA and others write them. Default: all
-            regions.
+            Names of the columns of a table, in their order, as FreeSurfer, ENIGMA and others write
+            them. Default: all regions.
         mesh : str, Sites or path, optional
             Mesh of the files, if their number of vertices does not determine it.
 
@@ -430,7 +488,8 @@ class Sites:
     def from_file(cls, path: str | Path, on: On = "vertices") -> Sites:
         """Sites on the sphere in a GIFTI (.surf.gii) or FreeSurfer surface file; see `from_sphere`.
 
-        Any CIVET surface (.obj) also works: its vertices are those of an icosphere, which is rotated to fit it.
+        Any CIVET surface (.obj) also works: its vertices are those of an icosphere, which is
+        rotated to fit it.
 
         Examples
         --------
@@ -444,7 +503,9 @@ class Sites:
             sites = cls.from_sphere(coordinates, faces, on)
         except ArgumentError as problem:
             raise FileError(path, problem.describe()) from problem
-        civets = sites.level is not None and (str(path).endswith(".obj") or "tpl-civet" in Path(path).name)
+        civets = sites.level is not None and (
+            str(path).endswith(".obj") or "tpl-civet" in Path(path).name
+        )
         return replace(sites, name=civet_name(len(coordinates))) if civets else sites
 
 
@@ -485,7 +546,9 @@ def _one_hemisphere(
     frames = np.eye(3)[None] if frame is None else frame[None]
     hemisphere = np.zeros(len(points), dtype=np.int8)
     position = np.arange(len(points), dtype=np.int64)
-    return Sites(points, hemisphere, on, level, name, triangles, position, len(points), deepest, frames)
+    return Sites(
+        points, hemisphere, on, level, name, triangles, position, len(points), deepest, frames
+    )
 
 
 def _mesh_sites(
@@ -501,15 +564,21 @@ def _mesh_sites(
         points, deepest = _triangle_centres(vertices, triangles), face_to_quadtree
     else:
         points, deepest = vertices, locate_sites(vertices, level)
-    return _one_hemisphere(points, _check_on(on), deepest, level=level, name=name, triangles=triangles)
+    return _one_hemisphere(
+        points, _check_on(on), deepest, level=level, name=name, triangles=triangles
+    )
 
 
-def _icosahedral_sites(unit: Floats, triangles: Triangles, match: IcosahedralMatch, on: On) -> Sites:
+def _icosahedral_sites(
+    unit: Floats, triangles: Triangles, match: IcosahedralMatch, on: On
+) -> Sites:
     """Sites of a sphere file whose mesh was recognised."""
     level = match.level
     standard = same_listing(triangles, level)
     if standard is not None and np.abs(standard.vertices - unit).max() <= _SAME_POSITION:
-        return _mesh_sites(standard.vertices, triangles, standard.face_to_quadtree, on, level, standard.name)
+        return _mesh_sites(
+            standard.vertices, triangles, standard.face_to_quadtree, on, level, standard.name
+        )
     nodes = icosphere(level).vertices[match.vertex_to_canonical]
     corners = match.vertex_to_canonical < 12
     frame = np.eye(3)
@@ -527,7 +596,8 @@ def _icosahedral_sites(unit: Floats, triangles: Triangles, match: IcosahedralMat
     if on == "faces":
         points, deepest = _triangle_centres(unit, triangles), match.face_to_quadtree
     else:
-        # where the vertices are the hierarchy's nodes, rounding of the file must not decide on which side they fall
+        # where the vertices are the hierarchy's nodes, rounding of the file must not decide on
+        # which side they fall
         exact = np.abs(nodes @ frame.T - unit).max() <= _SAME_POSITION
         points, deepest = unit, locate_sites(nodes if exact else unit @ frame, level)
     return _one_hemisphere(points, on, deepest, level=level, triangles=triangles, frame=frame)

@@ -1,18 +1,20 @@
-"""The standard spheres by formula, fsaverage3 to 7 and fs_LR 32k: nothing to download, no sphere needed beside a file.
+"""The standard spheres by formula, fsaverage3 to 7 and fs_LR 32k: nothing to download, no sphere
+needed beside a file.
 
-fsaverage comes in FreeSurfer's own numbering. Both of its numberings start from the same 20 faces and number new
-vertices at first sight. They differ in where the children of face i stand among 4F rows, and in how the icosahedron is
-turned:
+fsaverage comes in FreeSurfer's own numbering. Both of its numberings start from the same 20 faces
+and number new vertices at first sight. They differ in where the children of face i stand among 4F
+rows, and in how the icosahedron is turned:
 
 - A (FreeSurfer's fsaverage3 and 4): rows 4i..4i+3; turned by 72° about z;
 - B (FreeSurfer's fsaverage5, 6 and 7): rows i, F+3i, F+3i+1, F+3i+2.
 
 So fsaverage4 (A) is not the beginning of fsaverage5 (B). Files exist with either, at all levels.
 
-fs_LR 32k is an icosahedron with every edge cut into 57, its points drawn apart so that all vertices have nearly the
-same area (`wb_command -surface-create-sphere`). With w₁ + w₂ + w₃ = 1 the place in a flat triangle with corners c₁, c₂,
-c₃, a vertex is p(w₁) c₁ + p(w₂) c₂ + p(w₃) c₃ brought to the sphere, p the polynomial below. That is the right
-hemisphere; the left one is its mirror image. The HCP's files hold the same to 2e-7 of the radius.
+fs_LR 32k is an icosahedron with every edge cut into 57, its points drawn apart so that all vertices
+have nearly the same area (`wb_command -surface-create-sphere`). With w₁ + w₂ + w₃ = 1 the place in
+a flat triangle with corners c₁, c₂, c₃, a vertex is p(w₁) c₁ + p(w₂) c₂ + p(w₃) c₃ brought to the
+sphere, p the polynomial below. That is the right hemisphere; the left one is its mirror image. The
+HCP's files hold the same to 2e-7 of the radius.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class FreeSurferMesh:
 
     @property
     def name(self) -> str:
-        """As "fsaverage5"; with "-A" or "-B" added in the numbering FreeSurfer does not give that name."""
+        """As "fsaverage5"; with "-A" or "-B" added in the numbering FreeSurfer does not give that
+        name.
+        """
         suffix = "" if self.numbering == usual_numbering(self.level) else f"-{self.numbering}"
         return f"fsaverage{self.level}{suffix}"
 
@@ -72,14 +76,18 @@ def _chain_a(level: int) -> tuple[Floats, Triangles]:
         m20, m12, m01 = midpoints.T
         a, b, c = faces.T
         rows = [(a, m01, m20), (m20, m12, c), (m01, m12, m20), (m01, b, m12)]
-        faces = np.stack([np.stack(r, axis=1) for r in rows], axis=1).reshape(-1, 3).astype(np.int32)
+        faces = (
+            np.stack([np.stack(r, axis=1) for r in rows], axis=1).reshape(-1, 3).astype(np.int32)
+        )
         vertices = append_midpoints(vertices, ends)
     return vertices, faces
 
 
 @cache
 def freesurfer_mesh(level: int, numbering: str | None = None) -> FreeSurferMesh:
-    """The sphere of `level` in the given numbering ("A", "B"; None: the one FreeSurfer distributes)."""
+    """The sphere of `level` in the given numbering ("A", "B"; None: the one FreeSurfer
+    distributes).
+    """
     level = check_level(level)
     numbering = usual_numbering(level) if numbering is None else numbering
     if numbering not in NUMBERINGS:
@@ -116,12 +124,37 @@ _GOLDEN = (1 + 5**0.5) / 2
 _CORNERS = np.array(
     [(x * _GOLDEN, 0, 1) if x else (0, y, _GOLDEN) for x, y in ((-1, 0), (0, -1), (1, 0), (0, 1))]
     + [(-1, -_GOLDEN, 0), (1, -_GOLDEN, 0), (1, _GOLDEN, 0), (-1, _GOLDEN, 0)]
-    + [(x * _GOLDEN, 0, -1) if x else (0, y, -_GOLDEN) for x, y in ((-1, 0), (0, -1), (1, 0), (0, 1))]
+    + [
+        (x * _GOLDEN, 0, -1) if x else (0, y, -_GOLDEN)
+        for x, y in ((-1, 0), (0, -1), (1, 0), (0, 1))
+    ]
 )
-# the order decides the numbers of all vertices: those on edges not met before, then those inside, face by face
+# the order decides the numbers of all vertices: those on edges not met before, then those inside,
+# face by face
 _FACES = (
-    *((0, 7, 8), (0, 3, 7), (0, 1, 3), (1, 2, 3), (1, 5, 2), (5, 9, 10), (10, 11, 6), (4, 1, 0), (4, 5, 1), (4, 9, 5)),
-    *((5, 10, 2), (10, 6, 2), (6, 11, 7), (11, 9, 8), (9, 4, 8), (8, 4, 0), (11, 8, 7), (6, 7, 3), (6, 3, 2)),
+    *(
+        (0, 7, 8),
+        (0, 3, 7),
+        (0, 1, 3),
+        (1, 2, 3),
+        (1, 5, 2),
+        (5, 9, 10),
+        (10, 11, 6),
+        (4, 1, 0),
+        (4, 5, 1),
+        (4, 9, 5),
+    ),
+    *(
+        (5, 10, 2),
+        (10, 6, 2),
+        (6, 11, 7),
+        (11, 9, 8),
+        (9, 4, 8),
+        (8, 4, 0),
+        (11, 8, 7),
+        (6, 7, 3),
+        (6, 3, 2),
+    ),
     (11, 10, 9),
 )
 # by least squares from the HCP's sphere: p(0) = 0, p(1) = 1, degree 5
@@ -143,7 +176,9 @@ def fs_lr_sphere(side: Literal["left", "right"]) -> tuple[NDArray[np.float32], N
 
 
 def _grid() -> tuple[list[NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
-    """Per face the numbers of its vertices, by row and column (−1 beyond); per vertex weights and corners (n, 3)."""
+    """Per face the numbers of its vertices, by row and column (−1 beyond); per vertex weights and
+    corners (n, 3).
+    """
     n = N_CUTS
     weights, corners = [np.tile([n, 0, 0], (12, 1))], [np.repeat(np.arange(12)[:, None], 3, axis=1)]
     edges: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -196,7 +231,9 @@ def parse_name(name: str) -> tuple[int, str | None]:
 
 
 def same_mesh(one: Triangles | None, other: Triangles | None) -> bool:
-    """Whether two meshes list the same triangles, whatever their orientation (mirrored hemispheres)."""
+    """Whether two meshes list the same triangles, whatever their orientation (mirrored
+    hemispheres).
+    """
     if one is None or other is None:
         return False
     return one is other or np.array_equal(np.sort(one, axis=1), np.sort(other, axis=1))

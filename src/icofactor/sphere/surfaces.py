@@ -1,4 +1,6 @@
-"""Surfaces, spheres, areas and regions from files, arrays or nilearn's meshes, checked; and distances along them."""
+"""Surfaces, spheres, areas and regions from files, arrays or nilearn's meshes, checked; and
+distances along them.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def as_surface(given: Any, argument: str) -> Surface:
 
 
 def read_surface(path: str | Path) -> tuple[Floats, Ints]:
-    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii), MNI (.obj) or FreeSurfer surface file."""
+    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii), MNI (.obj) or FreeSurfer surface
+    file.
+    """
     found = _read(Path(path))
     return found.coordinates, found.faces
 
@@ -113,13 +117,17 @@ def as_sphere(given: Any, argument: str) -> Surface:
 
 
 def as_values(given: Any, surface: Surface | int, argument: str) -> Floats:
-    """One number per vertex of a surface, or of a mesh of so many, from an array or a GIFTI, MGH or FreeSurfer file."""
+    """One number per vertex of a surface, or of a mesh of so many, from an array or a GIFTI, MGH or
+    FreeSurfer file.
+    """
     path = Path(given) if isinstance(given, str | Path) else None
     label = argument if path is None else str(path)
     values = np.asarray(given if path is None else _read_values(path))
     if values.dtype.kind not in "fiub":
         raise FileError(label, f"must contain numbers; found {values.dtype}")
-    n, mesh = (surface, "the mesh") if isinstance(surface, int) else (surface.n, literal(surface.label))
+    n, mesh = (
+        (surface, "the mesh") if isinstance(surface, int) else (surface.n, literal(surface.label))
+    )
     if values.shape != (n,):
         raise FileError(label, f"has shape {values.shape}; {mesh} has {n} vertices")
     return values.astype(np.float64)
@@ -131,7 +139,9 @@ def as_areas(given: Any, surface: Surface | int, argument: str) -> Floats:
     label = str(given) if isinstance(given, str | Path) else argument
     wrong = np.flatnonzero(~np.isfinite(areas) | (areas < 0))
     if len(wrong):
-        raise FileError(label, f"areas must be finite and not negative; vertex {wrong[0]} has {areas[wrong[0]]}")
+        raise FileError(
+            label, f"areas must be finite and not negative; vertex {wrong[0]} has {areas[wrong[0]]}"
+        )
     if not areas.any():
         raise FileError(label, "all areas are zero")
     return areas
@@ -180,7 +190,9 @@ def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surf
 def check_points(points: Floats) -> None:
     """Refuse what is not an array of finite points (n, 3), n > 0."""
     if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
-        raise ArgumentError("coordinates", Phrase(f"shape {points.shape}"), "an array of shape (n, 3) with n > 0")
+        raise ArgumentError(
+            "coordinates", Phrase(f"shape {points.shape}"), "an array of shape (n, 3) with n > 0"
+        )
     if not np.isfinite(points).all():
         bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise ArgumentError("coordinates", Phrase(f"{points[bad]} at vertex {bad}"), "finite")
@@ -190,7 +202,9 @@ def _solid_angles(unit: Floats, faces: Ints) -> Floats:
     """Signed solid angle of each triangle, seen from the centre (Van Oosterom and Strackee)."""
     a, b, c = np.moveaxis(unit[faces], 1, 0)
     volume = np.sum(np.cross(a, b) * c, axis=1)
-    return 2 * np.arctan2(volume, 1 + np.sum(a * b, axis=1) + np.sum(b * c, axis=1) + np.sum(c * a, axis=1))
+    return 2 * np.arctan2(
+        volume, 1 + np.sum(a * b, axis=1) + np.sum(b * c, axis=1) + np.sum(c * a, axis=1)
+    )
 
 
 def _read_values(path: Path) -> Any:
@@ -200,7 +214,10 @@ def _read_values(path: Path) -> Any:
         raise FileNotFoundError(f"{path}: no such file")
     maps = read_maps(path)
     if maps.n_maps != 1 or len(maps.parts) != 1:
-        raise FileError(path, f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex")
+        raise FileError(
+            path,
+            f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex",
+        )
     return next(iter(maps.parts.values()))[0]
 
 
@@ -208,10 +225,13 @@ _PATCH = 128
 
 
 def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Lengths in mm of the steps a path may take: (edges and steps across edges, edges only), both symmetric.
+    """Lengths in mm of the steps a path may take: (edges and steps across edges, edges only), both
+    symmetric.
 
-    A step across an edge joins the two far corners of the triangles beside it, straight through both when they
-    are laid flat, where that line crosses the edge. Paths along edges alone are too long by some 10 %.
+    A step across an edge joins the two far corners of the triangles beside it, straight through
+    both when they
+    are laid flat, where that line crosses the edge. Paths along edges alone are too long by some 10
+    %.
     """
     n = len(coordinates)
     tails, heads = faces.ravel(), np.roll(faces, -1, axis=1).ravel()
@@ -225,12 +245,18 @@ def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, s
     one, other = far[order[first[paired]]], far[order[first[paired] + 1]]
     across, crosses = _across(coordinates, a[paired], b[paired], one, other)
     edges = _symmetric(a, b, length, n)
-    steps = _symmetric(np.r_[a, one[crosses]], np.r_[b, other[crosses]], np.r_[length, across[crosses]], n)
+    steps = _symmetric(
+        np.r_[a, one[crosses]], np.r_[b, other[crosses]], np.r_[length, across[crosses]], n
+    )
     return steps, edges
 
 
-def _across(coordinates: Floats, a: Ints, b: Ints, one: Ints, other: Ints) -> tuple[Floats, np.ndarray]:
-    """Length of the straight line one–other over the edge a–b laid flat, and whether it crosses that edge."""
+def _across(
+    coordinates: Floats, a: Ints, b: Ints, one: Ints, other: Ints
+) -> tuple[Floats, np.ndarray]:
+    """Length of the straight line one–other over the edge a–b laid flat, and whether it crosses
+    that edge.
+    """
     edge = coordinates[b] - coordinates[a]
     length = np.maximum(np.linalg.norm(edge, axis=1), np.finfo(np.float64).tiny)
     flat = []
@@ -254,10 +280,14 @@ def _symmetric(a: Ints, b: Ints, length: Floats, n: int) -> sparse.csr_array:
     return sparse.csr_array(half + half.T)
 
 
-def distances_within(graph: sparse.csr_array, coordinates: Floats, limit: float) -> tuple[Ints, Ints, Floats]:
-    """All pairs (from, to) of vertices at most `limit` mm apart along the graph, and their distances; from = to too.
+def distances_within(
+    graph: sparse.csr_array, coordinates: Floats, limit: float
+) -> tuple[Ints, Ints, Floats]:
+    """All pairs (from, to) of vertices at most `limit` mm apart along the graph, and their
+    distances; from = to too.
 
-    Exact, though each patch of vertices only looks at the part of the graph within `limit` of it in space: no
+    Exact, though each patch of vertices only looks at the part of the graph within `limit` of it in
+    space: no
     path of that length can leave it.
     """
     tree = cKDTree(coordinates, leafsize=_PATCH)
@@ -265,7 +295,9 @@ def distances_within(graph: sparse.csr_array, coordinates: Floats, limit: float)
     for patch in np.array_split(tree.indices, max(1, len(coordinates) // _PATCH)):
         centre = coordinates[patch].mean(axis=0)
         reach = np.linalg.norm(coordinates[patch] - centre, axis=1).max() + limit
-        near = np.sort(np.asarray(tree.query_ball_point(centre, reach * (1 + 1e-9)), dtype=np.int64))
+        near = np.sort(
+            np.asarray(tree.query_ball_point(centre, reach * (1 + 1e-9)), dtype=np.int64)
+        )
         part = graph[near][:, near]
         found = dijkstra(part, directed=True, indices=np.searchsorted(near, patch), limit=limit)
         row, column = np.nonzero(np.isfinite(found))

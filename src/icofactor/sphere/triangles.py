@@ -22,7 +22,9 @@ _RADIUS = np.float32(100)
 
 
 def check_faces(faces: ArrayLike, n_vertices: int | None = None, argument: str = "faces") -> Ints:
-    """Triangles (F, 3), F > 0, of vertices that exist; any vertex does where their number is not given."""
+    """Triangles (F, 3), F > 0, of vertices that exist; any vertex does where their number is not
+    given.
+    """
     found = np.asarray(faces)
     if found.ndim != 2 or found.shape[1] != 3 or len(found) == 0 or found.dtype.kind not in "iu":
         what = Phrase(f"{found.dtype} of shape {found.shape}")
@@ -37,10 +39,12 @@ def check_faces(faces: ArrayLike, n_vertices: int | None = None, argument: str =
 def locate_in_mesh(points: Floats, vertices: Floats, faces: Ints) -> tuple[Ints, Floats]:
     """Triangle (n,) of each point, and the weights (n, 3) of its corners, ≥ 0 with sum 1.
 
-    The triangle is the one that the ray from the centre through the point crosses; the weights are those of the
-    point of that triangle which is nearest in space, as Workbench has it. Each point gets a triangle: where none
-    holds it (a folded mesh), the one that misses it least. Points on an edge, or nearly, take whichever triangle
-    Workbench takes: see `_nearest_in_single`.
+    The triangle is the one that the ray from the centre through the point crosses; the weights are
+    those of the
+    point of that triangle which is nearest in space, as Workbench has it. Each point gets a
+    triangle: where none
+    holds it (a folded mesh), the one that misses it least. Points on an edge, or nearly, take
+    whichever triangle Workbench takes: see `_nearest_in_single`.
 
     Parameters
     ----------
@@ -49,14 +53,17 @@ def locate_in_mesh(points: Floats, vertices: Floats, faces: Ints) -> tuple[Ints,
     faces : (F, 3) triangles, with either orientation.
     """
     single = _in_single(points), _in_single(vertices)
-    points, vertices = (given / np.linalg.norm(given, axis=1, keepdims=True) for given in (points, vertices))
+    points, vertices = (
+        given / np.linalg.norm(given, axis=1, keepdims=True) for given in (points, vertices)
+    )
     corners = vertices[faces]
     tree = cKDTree(corners.mean(axis=1))
     found = np.zeros(len(points), dtype=np.int64)
     depth = np.full(len(points), -np.inf)
     waiting = np.arange(len(points))
     candidates = 0
-    # the containing triangle is nearly always among the nearest centres; only the rest needs a wider look
+    # the containing triangle is nearly always among the nearest centres; only the rest needs a
+    # wider look
     while len(waiting) and candidates < len(faces):
         candidates = min(max(8 * candidates, _FIRST_CANDIDATES), len(faces))
         for some in np.array_split(waiting, 1 + len(waiting) * candidates // _TRIALS_AT_ONCE):
@@ -80,16 +87,20 @@ def locate_in_mesh(points: Floats, vertices: Floats, faces: Ints) -> tuple[Ints,
 
 
 def _in_single(points: Floats) -> Singles:
-    """Points on a sphere of radius 100, each step rounded to single precision: those that Workbench measures from."""
+    """Points on a sphere of radius 100, each step rounded to single precision: those that Workbench
+    measures from.
+    """
     given = points.astype(np.float32)
     return given * (_RADIUS / np.sqrt(_dot(given, given)))[:, None]
 
 
 def _nearest_in_single(points: Singles, corners: Singles) -> Ints:
-    """Which of several triangles (n, k, 3, 3) is nearest in space to each point (n, 1, 3), in single precision.
+    """Which of several triangles (n, k, 3, 3) is nearest in space to each point (n, 1, 3), in
+    single precision.
 
-    To two triangles that share the edge under a point the distances are the same up to the second order, so rounding
-    chooses. Adaptive resampling asks whether a weight is there at all, however small: to give what Workbench
+    To two triangles that share the edge under a point the distances are the same up to the second
+    order, so rounding chooses. Adaptive resampling asks whether a weight is there at all, however
+    small: to give what Workbench
     gives, the choice must be made by the same distances, rounded alike.
     """
     a, b, c = np.moveaxis(corners, -2, 0)
@@ -116,9 +127,13 @@ def _dot(u: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
 
 
 def _ray_weights(points: Floats, corners: Floats) -> Floats:
-    """Barycentric coordinates (..., 3) of where rays from the centre cross triangles' planes; < 0: not inside."""
+    """Barycentric coordinates (..., 3) of where rays from the centre cross triangles' planes; < 0:
+    not inside.
+    """
     a, b, c = np.moveaxis(corners, -2, 0)
-    volumes = np.stack([np.sum(np.cross(u, v) * points, axis=-1) for u, v in ((b, c), (c, a), (a, b))], axis=-1)
+    volumes = np.stack(
+        [np.sum(np.cross(u, v) * points, axis=-1) for u, v in ((b, c), (c, a), (a, b))], axis=-1
+    )
     whole = np.sum(np.cross(a, b) * c, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         weights = volumes / whole[..., None]  # all negative on the far side of the sphere
@@ -126,7 +141,9 @@ def _ray_weights(points: Floats, corners: Floats) -> Floats:
 
 
 def nearest_weights(points: Floats, corners: Floats) -> Floats:
-    """Barycentric weights (n, 3) of the point of each triangle (n, 3, 3) nearest to each point (n, 3)."""
+    """Barycentric weights (n, 3) of the point of each triangle (n, 3, 3) nearest to each point (n,
+    3).
+    """
     a = corners[:, 0]
     ab, ac, ap = corners[:, 1] - a, corners[:, 2] - a, points - a
     normal = np.cross(ab, ac)

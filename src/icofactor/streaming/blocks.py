@@ -8,36 +8,43 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-# Largest float32 block of sites × subjects: large enough for BLAS, small enough for the cache and for laptops.
+# Largest float32 block of sites × subjects: large enough for BLAS, small enough for the cache and
+# for laptops.
 BLOCK_BYTES = 4 * 2**20
-# Small data are cut into smaller blocks, which keeps the memory of the threads a small part of the data. Not smaller
-# than this: what NumPy and SciPy need per call was half of the time of a pass over 16 MB in blocks of 256 kB.
+# Small data are cut into smaller blocks, which keeps the memory of the threads a small part of the
+# data. Not smaller than this: what NumPy and SciPy need per call was half of the time of a pass
+# over 16 MB in blocks of 256 kB.
 _LEAST_BLOCK = 2**20
 _LEAST_BLOCKS = 64
-# Blocks of tens of thousands of subjects are larger: products of fewer sites would mostly wait for the loadings.
+# Blocks of tens of thousands of subjects are larger: products of fewer sites would mostly wait for
+# the loadings.
 _LEAST_SITES = 64
 # Squares of values within these bounds, and sums of them, are far from the ends of float32.
 _LEAST_SQUARED = 1e-12
 _LARGEST_SQUARED = 1e12
-# Squares of float32 are added up in float32 for this many subjects, then in float64: the error stays below 1e-7, and
-# it takes a quarter of the time of float64.
+# Squares of float32 are added up in float32 for this many subjects, then in float64: the error
+# stays below 1e-7, and it takes a quarter of the time of float64.
 _SUBJECTS_ADDED = 1024
 # The median of this many subjects is near enough to the mean of all.
 _SUBJECTS_OF_LEVEL = 5
-# Rows that lie a power of two apart push each other out of the cache when they are read across (three times slower at
-# 327,680 sites), so only this many subjects are transposed at a time.
+# Rows that lie a power of two apart push each other out of the cache when they are read across
+# (three times slower at 327,680 sites), so only this many subjects are transposed at a time.
 _SUBJECTS_TRANSPOSED = 16
 Rows = slice | np.ndarray
 Blocks = Iterable[tuple[slice, np.ndarray]]
-"""Pairs (which sites of a part, their values), sites × subjects in float32 or float64 and C order."""
+"""Pairs (which sites of a part, their values), sites × subjects in float32 or float64 and C order.
+"""
 Arrays = dict[str, np.ndarray]
-"""The result of a task. The first part of a name says how the results of blocks are joined: "site." one after the
-other, "sum." added, "min." and "max." compared."""
+"""The result of a task. The first part of a name says how the results of blocks are joined: "site."
+one after the other, "sum." added, "min." and "max." compared.
+"""
 PartTask = Callable[..., Arrays]
-"""A pure function (blocks, shared, *own) of the blocks of one part, of arrays that all parts share, and of the part's
-own rows of arrays over all sites."""
+"""A pure function (blocks, shared, *own) of the blocks of one part, of arrays that all parts share,
+and of the part's own rows of arrays over all sites.
+"""
 BlockTask = Callable[..., Arrays]
-"""A pure function (x, shared, *own) of the values of a single block, and otherwise as `PartTask`."""
+"""A pure function (x, shared, *own) of the values of a single block, and otherwise as `PartTask`.
+"""
 BlockChange = Callable[[slice, np.ndarray, bool], np.ndarray]
 """(sites of a part, their values, whether these may be overwritten) → other values."""
 _JOIN = {"sum": np.add, "min": np.minimum, "max": np.maximum}
@@ -67,11 +74,16 @@ def blocks_of(
     """Blocks of `step` sites of x (sites × subjects, any type and order), as `as_block` makes them."""
     for rows in cut(len(x), step):
         block = as_block(x[rows], single)
-        yield rows, block if change is None else change(rows, block, not np.may_share_memory(block, x))
+        yield (
+            rows,
+            block if change is None else change(rows, block, not np.may_share_memory(block, x)),
+        )
 
 
 def as_block(x: np.ndarray, single: bool = False) -> np.ndarray:
-    """Values in C order and float64; or in float32 (`single`) where that loses nothing of them or of their squares."""
+    """Values in C order and float64; or in float32 (`single`) where that loses nothing of them or
+    of their squares.
+    """
     all_are_float32 = np.result_type(x.dtype, np.float32) == np.float32
     if not (single and all_are_float32):
         return _in_c_order(x, np.dtype(np.float64))
@@ -80,11 +92,17 @@ def as_block(x: np.ndarray, single: bool = False) -> np.ndarray:
         return block
     largest = max(-float(block.min()), float(block.max()))
     # NaN is not within bounds
-    return block if largest == 0 or _LEAST_SQUARED < largest < _LARGEST_SQUARED else block.astype(np.float64)
+    return (
+        block
+        if largest == 0 or _LEAST_SQUARED < largest < _LARGEST_SQUARED
+        else block.astype(np.float64)
+    )
 
 
 def _in_c_order(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if x.flags.c_contiguous or (not x.flags.f_contiguous and abs(x.strides[0]) >= abs(x.strides[1])):
+    if x.flags.c_contiguous or (
+        not x.flags.f_contiguous and abs(x.strides[0]) >= abs(x.strides[1])
+    ):
         return np.ascontiguousarray(x, dtype)
     block = np.empty(x.shape, dtype)
     for subjects in cut(x.shape[1], _SUBJECTS_TRANSPOSED):
@@ -96,8 +114,9 @@ def _in_c_order(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class Levelled:
     """The values x of a block as a level of each site, near its mean, and deviations from it.
 
-    Differences of neighbouring float32 numbers are exact. So sums and products that are made in float32 lose digits of
-    what subjects differ by, not of a mean that may be a thousand times as large.
+    Differences of neighbouring float32 numbers are exact. So sums and products that are made in
+    float32 lose digits of what subjects differ by, not of a mean that may be a thousand times as
+    large.
 
     Attributes
     ----------
@@ -118,7 +137,9 @@ class Levelled:
 
     def times(self, C: np.ndarray) -> np.ndarray:
         """X Cᵀ (n_sites × k) in float64, C k × n_subjects."""
-        return self.deviation @ C.T.astype(self.deviation.dtype) + np.outer(self.level, C.sum(axis=1))
+        return self.deviation @ C.T.astype(self.deviation.dtype) + np.outer(
+            self.level, C.sum(axis=1)
+        )
 
     def sums(self, W: np.ndarray | sp.csr_array) -> np.ndarray:
         """WᵀX (k × n_subjects) in float64, W n_sites × k."""
@@ -142,7 +163,9 @@ def squares_of_sites(x: np.ndarray) -> np.ndarray:
 
 
 def join(pieces: Iterable[Arrays]) -> Arrays:
-    """One result from those of consecutive blocks, in their order; sums, which may be large, are made on the way."""
+    """One result from those of consecutive blocks, in their order; sums, which may be large, are
+    made on the way.
+    """
     joined: Arrays = {}
     values_of_sites: dict[str, list[np.ndarray]] = {}
     for piece in pieces:

@@ -1,4 +1,6 @@
-"""Checks of X, and mean and variance of its sites, on the way to the statistics: they cost no pass of their own."""
+"""Checks of X, and mean and variance of its sites, on the way to the statistics: they cost no pass
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,15 @@ class Inspector:
     Parameters
     ----------
     n_sites, n_subjects : of X
-    refusal : why negative values are refused and what to do, completing "..., which"; None: they are allowed
+    refusal : why negative values are refused and what to do, completing "..., which"; None: they
+        are allowed
     names : of the subjects, where they have one
     codes : (n_subjects,) number of the kind of map that each row is; None: all are of one kind
 
     Attributes
     ----------
-    mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects; a row per kind, if several
+    mean, site_energy, site_variance : (n_sites,) mean, Σ x² and Σ (x − mean)² over subjects; a row
+        per kind, if several
     """
 
     def __init__(
@@ -55,7 +59,9 @@ class Inspector:
         return float(self.site_variance.sum())
 
     def accept(self, rows: Rows | None, seen: Mapping[str, np.ndarray]) -> None:
-        """Check and remember what `look` saw of these sites; of no site in particular when `rows` is None."""
+        """Check and remember what `look` saw of these sites; of no site in particular when `rows`
+        is None.
+        """
         low, high = seen["min.low"], seen["max.high"]
         finite = np.isfinite(low) & np.isfinite(high)
         if not finite.all():
@@ -64,13 +70,19 @@ class Inspector:
                 "give a mask that leaves those sites out, or fix the files they come from"
             )
         if max(-low.min(), high.max()) > _LARGEST:
-            raise _refusal(f"X contains values beyond ±{_LARGEST:g}, too large to square; use other units")
+            raise _refusal(
+                f"X contains values beyond ±{_LARGEST:g}, too large to square; use other units"
+            )
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         if rows is None:
             return
         self.differ = self.differ or bool(seen["max.differ"])
         kind = "site" if self.codes is None else "site.kind"
-        for name, values in (("mean", self.mean), ("variance", self.site_variance), ("energy", self.site_energy)):
+        for name, values in (
+            ("mean", self.mean),
+            ("variance", self.site_variance),
+            ("energy", self.site_energy),
+        ):
             values[..., rows] = seen[f"{kind}.{name}"].T
 
     def _who(self, chosen: np.ndarray) -> str:
@@ -82,7 +94,9 @@ class Inspector:
         return _some("subject", [self._names[row] for row in rows.tolist()], 20) + of
 
     def check_signs(self) -> None:
-        """Negative values where they are forbidden; after the last block, so that every such subject is named."""
+        """Negative values where they are forbidden; after the last block, so that every such
+        subject is named.
+        """
         negative = self.low < 0
         if self._refusal is not None and negative.any():
             raise _refusal(
@@ -91,16 +105,24 @@ class Inspector:
             )
 
     def check(self) -> None:
-        """What only shows after the last block: also subjects without any pattern, and subjects all alike."""
+        """What only shows after the last block: also subjects without any pattern, and subjects all
+        alike.
+        """
         self.check_signs()
         flat = self.low == self.high
         if flat.any():
             zero = "zero" if not self.high[flat].any() else "constant"
-            raise _refusal(f"X is {zero} over all sites in {literal(self._who(flat))}; leave them out")
+            raise _refusal(
+                f"X is {zero} over all sites in {literal(self._who(flat))}; leave them out"
+            )
         if max(-self.low.min(), self.high.max()) < _SMALLEST:
-            raise _refusal(f"X contains no value beyond ±{_SMALLEST:g}, too small to square; use other units")
+            raise _refusal(
+                f"X contains no value beyond ±{_SMALLEST:g}, too small to square; use other units"
+            )
         if not self.differ:
-            raise _refusal("X is the same in all subjects; there is no variance between subjects to explain")
+            raise _refusal(
+                "X is the same in all subjects; there is no variance between subjects to explain"
+            )
 
 
 def _refusal(sentence: str) -> ArgumentError:
@@ -123,8 +145,13 @@ def look(x: np.ndarray, levelled: Levelled) -> Arrays:
 
 
 def look_at_kinds(x: np.ndarray, codes: np.ndarray) -> Arrays:
-    """What an Inspector wants to know of a block whose rows are maps of several kinds, each by itself."""
-    each = [look(rows, Levelled.of(rows)) for rows in (x[:, codes == code] for code in range(int(codes.max()) + 1))]
+    """What an Inspector wants to know of a block whose rows are maps of several kinds, each by
+    itself.
+    """
+    each = [
+        look(rows, Levelled.of(rows))
+        for rows in (x[:, codes == code] for code in range(int(codes.max()) + 1))
+    ]
     kinds = {
         f"site.kind.{name}": np.stack([seen[f"site.{name}"] for seen in each], axis=1)
         for name in ("mean", "energy", "variance")

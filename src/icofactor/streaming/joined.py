@@ -1,4 +1,5 @@
-"""Several sources seen as one, without copying anything: `Stacked` (their subjects), `Chained` (their sites).
+"""Several sources seen as one, without copying anything: `Stacked` (their subjects), `Chained`
+(their sites).
 
 `Unstacked` shows what lies below each other beside each other.
 """
@@ -17,7 +18,9 @@ from icofactor.streaming.source import Adjusted, Adjustment, MapSource, Reader
 
 
 class Stacked(MapSource):
-    """The subjects of several sources one after the other, at the same sites, in the order of one on disk."""
+    """The subjects of several sources one after the other, at the same sites, in the order of one
+    on disk.
+    """
 
     def __init__(self, sources: Sequence[MapSource]) -> None:
         first = min(sources, key=lambda one: one.order is None)
@@ -28,10 +31,14 @@ class Stacked(MapSource):
         self._sources, order = tuple(sources), _order(first)
         # where the others hold what lies at each place
         self._places = tuple(
-            None if np.array_equal(order, _order(one)) else np.argsort(_order(one))[order] for one in sources
+            None if np.array_equal(order, _order(one)) else np.argsort(_order(one))[order]
+            for one in sources
         )
         self.shape, self.order = (first.shape[0], sum(one.shape[1] for one in sources)), first.order
-        self.held, self.n_bytes = all(one.held for one in sources), sum(one.n_bytes for one in sources)
+        self.held, self.n_bytes = (
+            all(one.held for one in sources),
+            sum(one.n_bytes for one in sources),
+        )
 
     def _each(self, where: Rows) -> list[tuple[MapSource, Rows]]:
         places = zip(self._sources, self._places, strict=True)
@@ -57,26 +64,42 @@ class Chained(MapSource):
     def __init__(self, sources: Sequence[MapSource]) -> None:
         counts = {one.shape[1] for one in sources}
         if len(counts) > 1:
-            raise ArgumentError("sources", Phrase(f"{sorted(counts)} subjects"), "maps of the same subjects")
-        self._sources, self._first = tuple(sources), np.cumsum([0, *(one.shape[0] for one in sources)])
+            raise ArgumentError(
+                "sources", Phrase(f"{sorted(counts)} subjects"), "maps of the same subjects"
+            )
+        self._sources, self._first = (
+            tuple(sources),
+            np.cumsum([0, *(one.shape[0] for one in sources)]),
+        )
         self.shape = (int(self._first[-1]), counts.pop())
         self.order = None
         if any(one.order is not None for one in sources):
-            self.order = np.concatenate([_order(one) + n for one, n in zip(sources, self._first, strict=False)])
-        self.held, self.n_bytes = all(one.held for one in sources), sum(one.n_bytes for one in sources)
+            self.order = np.concatenate(
+                [_order(one) + n for one, n in zip(sources, self._first, strict=False)]
+            )
+        self.held, self.n_bytes = (
+            all(one.held for one in sources),
+            sum(one.n_bytes for one in sources),
+        )
 
     def slices(self) -> list[slice]:
         pairs = zip(self._sources, self._first.tolist(), strict=False)
         return [slice(n + part.start, n + part.stop) for one, n in pairs for part in one.slices()]
 
     def _each(self, where: Rows) -> list[tuple[MapSource, Rows, np.ndarray]]:
-        """Sources that hold some of these places, at which of their own, and where those stand in `where`."""
+        """Sources that hold some of these places, at which of their own, and where those stand in
+        `where`.
+        """
         if isinstance(where, slice):
             number = int(np.searchsorted(self._first, where.start, side="right")) - 1
             n, last = self._first[number : number + 2].tolist()
             if where.stop <= last:  # a part
                 return [
-                    (self._sources[number], slice(where.start - n, where.stop - n), np.arange(where.stop - where.start))
+                    (
+                        self._sources[number],
+                        slice(where.start - n, where.stop - n),
+                        np.arange(where.stop - where.start),
+                    )
                 ]
             where = np.arange(where.start, where.stop)
         owner = np.searchsorted(self._first, where, side="right") - 1
@@ -98,7 +121,8 @@ class Chained(MapSource):
 
 
 class Unstacked(MapSource):
-    """Rows of m measures below each other as sites of the same people: site v of measure i is site i·n_sites + v.
+    """Rows of m measures below each other as sites of the same people: site v of measure i is site
+    i·n_sites + v.
 
     Place m·p + i is measure i at place p of the base.
     """
@@ -136,7 +160,12 @@ class Restacked(MapSource):
 
     def __init__(self, base: MapSource, m: int) -> None:
         n_sites, n = base.shape
-        self._base, self._m, self.shape, self.order = base, m, (n_sites // m, n * m), _order(base)[::m]
+        self._base, self._m, self.shape, self.order = (
+            base,
+            m,
+            (n_sites // m, n * m),
+            _order(base)[::m],
+        )
         self.held, self.n_bytes = base.held, base.n_bytes
 
     def slices(self) -> list[slice]:
@@ -157,8 +186,12 @@ class Restacked(MapSource):
         return self._base.sent(self._at(where), client)
 
 
-def adjusted_source(base: MapSource, step: Adjustment, m: int = 1, below: np.ndarray | None = None) -> MapSource:
-    """An adjusted source; rows of `m` measures are adjusted as sites of the same people (`Unstacked`)."""
+def adjusted_source(
+    base: MapSource, step: Adjustment, m: int = 1, below: np.ndarray | None = None
+) -> MapSource:
+    """An adjusted source; rows of `m` measures are adjusted as sites of the same people
+    (`Unstacked`).
+    """
     if m == 1:
         return Adjusted(base, step, below)
     return Restacked(Adjusted(Unstacked(base, m), step, below), m)
@@ -190,4 +223,6 @@ def _order(source: MapSource) -> np.ndarray:
 
 def _side_by_side(readers: Sequence[Reader], blocks: Any) -> np.ndarray:
     blocks = [None] * len(readers) if blocks is None else blocks
-    return np.concatenate([read(block) for read, block in zip(readers, blocks, strict=True)], axis=1)
+    return np.concatenate(
+        [read(block) for read, block in zip(readers, blocks, strict=True)], axis=1
+    )

@@ -1,8 +1,9 @@
 """The only loop over X.
 
-X is cut into parts: consecutive places of the order on disk, with all subjects. A part is read, worked on block by
-block, and its result joined. Which parts there are depends on the data alone, never on where they are worked on: sums
-over parts have the same bits on one thread, on many, and on a cluster.
+X is cut into parts: consecutive places of the order on disk, with all subjects. A part is read,
+worked on block by block, and its result joined. Which parts there are depends on the data alone,
+never on where they are worked on: sums over parts have the same bits on one thread, on many, and on
+a cluster.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from icofactor.streaming.blocks import (
 from icofactor.streaming.runners import Runner, Threads
 from icofactor.streaming.source import Adjusted, MapSource, Reader, Subset, transposed
 
-# Maps up to this size, in float64, are worked on in float64, which takes no longer there; and by one thread where they
-# are in memory, as more would wait for each other in Python.
+# Maps up to this size, in float64, are worked on in float64, which takes no longer there; and by
+# one thread where they are in memory, as more would wait for each other in Python.
 SMALL_BYTES = 32 * 2**20
 READ_BYTES = 2**30
-"""Parts that are read and worked on at the same time take at most this much, or are one: machines with many processors
-read fewer than they could, as disks are slower. Parts count as float64."""
+"""Parts that are read and worked on at the same time take at most this much, or are one: machines
+with many processors read fewer than they could, as disks are slower. Parts count as float64.
+"""
 
 
 class Stream:
@@ -44,7 +46,8 @@ class Stream:
     source : where the maps lie
     runner : where the parts are worked on; threads of this process by default
     shape : (sites, subjects)
-    bytes_read : size of everything that was read so far, as the source holds it; 0 for data in memory
+    bytes_read : size of everything that was read so far, as the source holds it; 0 for data in
+        memory
     """
 
     def __init__(self, source: MapSource, runner: Runner | None = None) -> None:
@@ -73,7 +76,9 @@ class Stream:
 
 
 def stream_of(X: Any) -> Stream:
-    """A stream as it is; a source or an array of sites × subjects as a stream on the threads of this process."""
+    """A stream as it is; a source or an array of sites × subjects as a stream on the threads of
+    this process.
+    """
     return X if isinstance(X, Stream) else Stream(transposed(X))
 
 
@@ -90,8 +95,8 @@ def pass_over(
     Parameters
     ----------
     X : Stream, or array of sites × subjects
-    task : picklable function (blocks, shared, *own); `each_block` and `each_wide_block` make one from a function of a
-        single block
+    task : picklable function (blocks, shared, *own); `each_block` and `each_wide_block` make one
+        from a function of a single block
     shared : arrays that all parts need
     own : arrays over all sites, of which a part needs its own rows; or None
     report : called with the fraction that is done
@@ -110,10 +115,16 @@ def pass_over(
         where = parts[i]
         mine = [None if array is None else array[rows(where)] for array in own]
         block = source.sent(where, runner.client) if runner.remote else None
-        reader = source.by_block if isinstance(source, Adjusted) else lambda *at: (source.reader(*at), None)
+        reader = (
+            source.by_block
+            if isinstance(source, Adjusted)
+            else lambda *at: (source.reader(*at), None)
+        )
         return [*reader(where, runner.remote), block, *mine]
 
-    results = runner.run(partial(_work, task, step, not small), {} if shared is None else shared, item, len(parts))
+    results = runner.run(
+        partial(_work, task, step, not small), {} if shared is None else shared, item, len(parts)
+    )
     for done, (where, found) in enumerate(zip(parts, results, strict=True), 1):
         stream.bytes_read += source.size(where)
         yield rows(where), found
@@ -152,9 +163,13 @@ def each_wide_block(task: BlockTask) -> PartTask:
 
 
 def _each_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
-    return join(task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks)
+    return join(
+        task(x, shared, *(None if a is None else a[rows] for a in own)) for rows, x in blocks
+    )
 
 
-def _each_wide_block(task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any) -> Arrays:
+def _each_wide_block(
+    task: BlockTask, blocks: Blocks, shared: Mapping[str, Any], *own: Any
+) -> Arrays:
     wide = ((rows, x.astype(np.float64, copy=False)) for rows, x in blocks)
     return _each_block(task, wide, shared, *own)

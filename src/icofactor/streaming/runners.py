@@ -29,7 +29,9 @@ MAPS = "a pass over the maps"
 
 
 SHORT = 100_000
-"""Arrays of fewer values are worked on so quickly that threads would mostly wait for each other in Python."""
+"""Arrays of fewer values are worked on so quickly that threads would mostly wait for each other in
+Python.
+"""
 
 
 def n_threads() -> int:
@@ -38,13 +40,17 @@ def n_threads() -> int:
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """BLAS on one thread: the products here are small, and the same seed gives the same bits on any machine size."""
+    """BLAS on one thread: the products here are small, and the same seed gives the same bits on any
+    machine size.
+    """
     return _blas().limit(limits=1, user_api="blas")
 
 
 @cache
 def _blas() -> Any:
-    """The BLAS libraries of NumPy and SciPy. Looking for them takes as long as a small fit: once is enough."""
+    """The BLAS libraries of NumPy and SciPy. Looking for them takes as long as a small fit: once is
+    enough.
+    """
     import scipy.linalg.cython_blas  # noqa: F401 - the BLAS that the kernels call must be there to be limited
     from threadpoolctl import ThreadpoolController
 
@@ -57,12 +63,17 @@ _here = threading.local()
 def in_order(
     work: Callable[[Argument], Result], items: Iterable[Argument], workers: int | None = None
 ) -> Iterator[Result]:
-    """work(item) for every item, in the order of the items, a few ahead of the reader; on all processors by default.
+    """work(item) for every item, in the order of the items, a few ahead of the reader; on all
+    processors by default.
 
     Work that calls this again does so on its own thread: the processors are taken.
     """
     items = list(items)
-    workers = 1 if hasattr(_here, "busy") else min(n_threads() if workers is None else workers, len(items))
+    workers = (
+        1
+        if hasattr(_here, "busy")
+        else min(n_threads() if workers is None else workers, len(items))
+    )
     if workers <= 1:
         yield from map(work, items)
         return
@@ -89,7 +100,12 @@ class Runner(Protocol):
     """The dask.distributed.Client of a cluster, else None."""
 
     def run(
-        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+        self,
+        task: Task,
+        shared: Any,
+        arguments: Callable[[int], Sequence[Any]],
+        n_tasks: int,
+        step: str = MAPS,
     ) -> Iterator[Any]:
         """Yield task(shared, *arguments(i)) for every i below `n_tasks`, in order.
 
@@ -111,7 +127,12 @@ class Threads:
         return Threads(min(workers, n_threads() if self._workers is None else self._workers))
 
     def run(
-        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+        self,
+        task: Task,
+        shared: Any,
+        arguments: Callable[[int], Sequence[Any]],
+        n_tasks: int,
+        step: str = MAPS,
     ) -> Iterator[Any]:
         """Yield the results of all tasks, in order."""
         return in_order(lambda i: task(shared, *arguments(i)), range(n_tasks), self._workers)
@@ -137,7 +158,9 @@ def check_client(client: Any) -> None:
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
         raise ArgumentError("client", Phrase(type(client).__name__), "a dask.distributed.Client")
     if not client.nthreads():
-        raise ArgumentError("client", None, "{client} has no workers yet: call client.wait_for_workers(n) first")
+        raise ArgumentError(
+            "client", None, "{client} has no workers yet: call client.wait_for_workers(n) first"
+        )
 
 
 _DASK = ("distributed", "dask", "tornado", "asyncio", "concurrent")
@@ -177,10 +200,16 @@ class Cluster:
         self.client = client
 
     def run(
-        self, task: Task, shared: Any, arguments: Callable[[int], Sequence[Any]], n_tasks: int, step: str = MAPS
+        self,
+        task: Task,
+        shared: Any,
+        arguments: Callable[[int], Sequence[Any]],
+        n_tasks: int,
+        step: str = MAPS,
     ) -> Iterator[Any]:
         """Yield the results of all tasks, in order; a few tasks run ahead of the reader."""
-        # Pickled here, because sums can depend on where in memory dask places the arrays that it sends
+        # Pickled here, because sums can depend on where in memory dask places the arrays that it
+        # sends
         job = pickle.dumps((task, shared))
         futures: deque[Any] = deque()
         with _naming(step, self.client):
@@ -209,7 +238,8 @@ class Cluster:
             try:
                 return future.result(timeout=_PATIENCE)
             except TimeoutError:
-                # The task itself raised TimeoutError. A finished task may get lost with its worker; dask repeats it.
+                # The task itself raised TimeoutError. A finished task may get lost with its worker;
+                # dask repeats it.
                 if future.status == "error":
                     raise
                 stuck = stuck + 1 if _stuck(self.client) else 0
@@ -218,11 +248,17 @@ class Cluster:
 
 
 def _stuck(client: Any) -> bool:
-    """Whether every worker is paused, as dask does when memory is short, with nothing at work that could free some."""
+    """Whether every worker is paused, as dask does when memory is short, with nothing at work that
+    could free some.
+    """
     workers = client.run_on_scheduler(
-        lambda dask_scheduler: [(one.status.name, len(one.executing)) for one in dask_scheduler.workers.values()]
+        lambda dask_scheduler: [
+            (one.status.name, len(one.executing)) for one in dask_scheduler.workers.values()
+        ]
     )
-    return bool(workers) and all(status == "paused" and not executing for status, executing in workers)
+    return bool(workers) and all(
+        status == "paused" and not executing for status, executing in workers
+    )
 
 
 def _on_worker(job: bytes, *arguments: Any) -> Any:

@@ -1,7 +1,9 @@
-"""Where maps lie, and how they are seen: one protocol for arrays in memory, mapped files, dask arrays and stores.
+"""Where maps lie, and how they are seen: one protocol for arrays in memory, mapped files, dask
+arrays and stores.
 
-Wrappers change what is seen without copying anything: `Subset` (some sites, some subjects), `Adjusted` (per site less
-an offset and a regression, divided by a scale), `WithHoles`, `transposed`; `joined` makes one source of several.
+Wrappers change what is seen without copying anything: `Subset` (some sites, some subjects),
+`Adjusted` (per site less an offset and a regression, divided by a scale), `WithHoles`,
+`transposed`; `joined` makes one source of several.
 """
 
 from __future__ import annotations
@@ -21,22 +23,28 @@ from icofactor.io.guard import map_file
 from icofactor.streaming.blocks import BlockChange, Rows, cut
 
 PART_BYTES = 32 * 2**20
-"""Sites are read together that take about this much as they come, and at least one row of a store's chunks."""
+"""Sites are read together that take about this much as they come, and at least one row of a store's
+chunks.
+"""
 MOST_PARTS = 1024
 """Larger data have larger parts instead of more."""
 _LEAST_PARTS, _LEAST_BYTES = 32, 2**20
-"""Data are cut into at least so many parts, which several threads share, unless these would be tiny."""
+"""Data are cut into at least so many parts, which several threads share, unless these would be
+tiny.
+"""
 _SUBJECTS_ADJUSTED = 256
 _ROUNDING = 1e-9
 Reader = Callable[[Any], np.ndarray]
-"""Gives the values at some places, sites × subjects of any type and order. Its argument: what `MapSource.sent` gave."""
+"""Gives the values at some places, sites × subjects of any type and order. Its argument: what
+`MapSource.sent` gave.
+"""
 
 
 class MapSource(Protocol):
     """Maps of subjects at sites.
 
-    A place is a position in the order in which sites are read best: place p holds site order[p]. Both places and
-    subjects are numbered as the wrapper shows them.
+    A place is a position in the order in which sites are read best: place p holds site order[p].
+    Both places and subjects are numbered as the wrapper shows them.
     """
 
     shape: tuple[int, int]
@@ -49,7 +57,9 @@ class MapSource(Protocol):
     """Size of everything that one pass reads; 0 when held."""
 
     def slices(self) -> list[slice]:
-        """Parts: places that are best read together. They depend on the data alone, and together are all places."""
+        """Parts: places that are best read together. They depend on the data alone, and together
+        are all places.
+        """
         ...
 
     def size(self, where: Rows) -> int:
@@ -57,11 +67,15 @@ class MapSource(Protocol):
         ...
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
-        """A function that reads these places; `away`: it is called in another process, so it must be picklable."""
+        """A function that reads these places; `away`: it is called in another process, so it must
+        be picklable.
+        """
         ...
 
     def sent(self, where: Rows, client: Any) -> Any:
-        """What another process needs besides the reader: subjects × places, a dask future of them, or None."""
+        """What another process needs besides the reader: subjects × places, a dask future of them,
+        or None.
+        """
         ...
 
     def read(self, where: Rows) -> np.ndarray:
@@ -70,7 +84,9 @@ class MapSource(Protocol):
 
 
 def source_of(X: Any) -> MapSource:
-    """The source of maps X, subjects × sites: an array, a memmap, a dask array, stored or adjusted maps."""
+    """The source of maps X, subjects × sites: an array, a memmap, a dask array, stored or adjusted
+    maps.
+    """
     if hasattr(X, "map_source"):
         source: MapSource = X.map_source()
         return source
@@ -78,15 +94,23 @@ def source_of(X: Any) -> MapSource:
 
 
 def transposed(X: Any) -> MapSource:
-    """The source of maps X that are given as sites × subjects: an array, or anything whose rows are sliced like one."""
-    return source_of(X.T if hasattr(X, "T") else _Transposed(X) if hasattr(X, "shape") else np.asarray(X).T)
+    """The source of maps X that are given as sites × subjects: an array, or anything whose rows are
+    sliced like one.
+    """
+    return source_of(
+        X.T if hasattr(X, "T") else _Transposed(X) if hasattr(X, "shape") else np.asarray(X).T
+    )
 
 
 class _Transposed:
     """Subjects × sites of something that is sliced by sites only."""
 
     def __init__(self, X: Any) -> None:
-        self._X, self.shape, self.dtype = X, tuple(X.shape[::-1]), getattr(X, "dtype", np.dtype(np.float64))
+        self._X, self.shape, self.dtype = (
+            X,
+            tuple(X.shape[::-1]),
+            getattr(X, "dtype", np.dtype(np.float64)),
+        )
 
     def __getitem__(self, key: tuple[slice, Rows]) -> np.ndarray:
         return np.asarray(self._X[key[1]]).T
@@ -197,11 +221,14 @@ class Subset(MapSource):
     Parameters
     ----------
     base : MapSource
-    sites : (n_sites,) bool, True where a site is used; None: all. Sites that are used are numbered anew.
+    sites : (n_sites,) bool, True where a site is used; None: all. Sites that are used are numbered
+        anew.
     subjects : numbers of the subjects, in any order, also repeated; None: all.
     """
 
-    def __init__(self, base: MapSource, sites: np.ndarray | None = None, subjects: np.ndarray | None = None) -> None:
+    def __init__(
+        self, base: MapSource, sites: np.ndarray | None = None, subjects: np.ndarray | None = None
+    ) -> None:
         self._base, self._subjects = base, None if subjects is None else np.asarray(subjects)
         self.order, self.held, self.n_bytes = base.order, base.held, base.n_bytes
         n_sites, n_subjects = base.shape
@@ -252,7 +279,9 @@ class Subset(MapSource):
         return self._base.sent(self._at(where)[0], client)
 
 
-def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any) -> np.ndarray:
+def _chosen(
+    base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None, block: Any
+) -> np.ndarray:
     x = base(block)
     if sites is not None:
         x = x[sites] if x.flags.c_contiguous else x.T[:, sites].T
@@ -261,7 +290,8 @@ def _chosen(base: Reader, sites: np.ndarray | None, subjects: np.ndarray | None,
 
 @dataclass(frozen=True, eq=False)
 class Adjustment:
-    """What is done to the value x of subject s at site v: (x − Σ_j Z_sj coefficients_jv − offset_v) / scale_v.
+    """What is done to the value x of subject s at site v: (x − Σ_j Z_sj coefficients_jv − offset_v)
+    / scale_v.
 
     Attributes
     ----------
@@ -269,7 +299,8 @@ class Adjustment:
     coefficients : (k, n_sites) or None.
     offset, scale : (n_sites,) or None.
     floor : whether values that come out below 0 are set to 0.
-    codes : (n_subjects,) which row of `offset` and `scale`, then (n_codes, n_sites), is a subject's; None: all alike.
+    codes : (n_subjects,) which row of `offset` and `scale`, then (n_codes, n_sites), is a
+        subject's; None: all alike.
     """
 
     Z: np.ndarray | None = None
@@ -283,14 +314,18 @@ class Adjustment:
         """The adjustment of some subjects at some sites."""
         chosen = lambda values: None if values is None else values[..., sites]
         Z, codes = (None if values is None else values[subjects] for values in (self.Z, self.codes))
-        return Adjustment(Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes)
+        return Adjustment(
+            Z, chosen(self.coefficients), chosen(self.offset), chosen(self.scale), self.floor, codes
+        )
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """Values adjusted, and set to 0 where they must be."""
         return self.floored(self.linear(x))
 
     def linear(self, x: Any, own: bool = False) -> np.ndarray:
-        """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0; `own`: in place."""
+        """Values (subjects × sites, or of one subject or site) adjusted, before any is set to 0;
+        `own`: in place.
+        """
         # a copy, changed in place and a few subjects at a time: parts are large
         found = x if own else np.array(x, dtype=np.float64)
         if self.Z is not None and self.coefficients is not None:
@@ -318,7 +353,9 @@ class Adjustment:
 
 
 def _subtract(x: np.ndarray, offset: np.ndarray) -> None:
-    """Subtract an offset of each site in place; from float32 values also what float32 loses of the offset."""
+    """Subtract an offset of each site in place; from float32 values also what float32 loses of the
+    offset.
+    """
     rounded = offset.astype(x.dtype, copy=False)
     x -= rounded
     if x.dtype == np.float32:
@@ -330,7 +367,12 @@ class Changed(MapSource):
 
     def __init__(self, base: MapSource) -> None:
         self._base = base
-        self.shape, self.order, self.held, self.n_bytes = base.shape, base.order, base.held, base.n_bytes
+        self.shape, self.order, self.held, self.n_bytes = (
+            base.shape,
+            base.order,
+            base.held,
+            base.n_bytes,
+        )
 
     def slices(self) -> list[slice]:
         return self._base.slices()
@@ -346,9 +388,13 @@ class Changed(MapSource):
 
 
 class Adjusted(Changed):
-    """A source whose values are adjusted when they are read; `below` counts per site what was set to 0 here."""
+    """A source whose values are adjusted when they are read; `below` counts per site what was set
+    to 0 here.
+    """
 
-    def __init__(self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None) -> None:
+    def __init__(
+        self, base: MapSource, adjustment: Adjustment, below: np.ndarray | None = None
+    ) -> None:
         super().__init__(base)
         self._adjustment = adjustment
         self._below = np.zeros(base.shape[0], dtype=np.int64) if below is None else below
@@ -419,7 +465,9 @@ class WithHoles(Changed):
         self._holes = holes
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
-        return partial(_with_holes, self._base.reader(where, away), self._holes.at(None, self._sites(where)))
+        return partial(
+            _with_holes, self._base.reader(where, away), self._holes.at(None, self._sites(where))
+        )
 
 
 def _with_holes(base: Reader, holes: Holes, block: Any) -> np.ndarray:
@@ -446,13 +494,21 @@ class _MappedFile:
 
     @classmethod
     def of(cls, X: Any) -> _MappedFile | None:
-        """The file of a memmap that covers it as it stands; None for anything else, slices of memmaps among them."""
+        """The file of a memmap that covers it as it stands; None for anything else, slices of
+        memmaps among them.
+        """
         if not isinstance(X, np.memmap) or X.filename is None or not isinstance(X.base, mmap.mmap):
             return None
         about = os.stat(X.filename)
         fortran = bool(X.flags.f_contiguous and not X.flags.c_contiguous)
         return cls(
-            str(Path(X.filename).absolute()), X.dtype.str, X.offset, X.shape, fortran, about.st_size, about.st_mtime_ns
+            str(Path(X.filename).absolute()),
+            X.dtype.str,
+            X.offset,
+            X.shape,
+            fortran,
+            about.st_size,
+            about.st_mtime_ns,
         )
 
     def opened(self) -> np.memmap:
@@ -466,7 +522,9 @@ def _mapped(file: _MappedFile) -> np.memmap:
 
 
 def _let_go(X: Any) -> None:
-    """Give back the memory of mapped pages; the file keeps them, so only copies on write must be spared."""
+    """Give back the memory of mapped pages; the file keeps them, so only copies on write must be
+    spared.
+    """
     mapped = getattr(X, "_mmap", None)
     if mapped is not None and X.mode in ("r", "r+") and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)

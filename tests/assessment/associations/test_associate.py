@@ -23,7 +23,11 @@ TABLE: dict[str, Any] = {
     "group": RNG.choice(["control", "patient", "other"], N),
     "site": RNG.integers(1, 4, N),
 }
-Y = RNG.normal(size=(N, 4)) + np.outer(TABLE["age"], [0.05, 0, 0, 0]) + np.outer(TABLE["sex"] == "M", [0, 2, 0, 0])
+Y = (
+    RNG.normal(size=(N, 4))
+    + np.outer(TABLE["age"], [0.05, 0, 0, 0])
+    + np.outer(TABLE["sex"] == "M", [0, 2, 0, 0])
+)
 
 
 def rows(table: Any, term: str) -> dict[str, np.ndarray]:
@@ -32,16 +36,27 @@ def rows(table: Any, term: str) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def found() -> Any:
-    return ico.associate(Y, TABLE, "age + sex + group", contrast=["group: patient - control", "age: 70 - 30"])
+    return ico.associate(
+        Y, TABLE, "age + sex + group", contrast=["group: patient - control", "age: 70 - 30"]
+    )
 
 
 def test_planted_effects_are_found(found: Any) -> None:
     table = found.table
     assert list(dict.fromkeys(table["term"])) == ["age", "sex", "group"]
     assert list(dict.fromkeys(table["component"])) == [f"component0{i}" for i in range(1, 5)]
-    for column in ("p_theory", "p_permutation", "p_corrected", "p_corrected_all", "q_fdr", "q_fdr_all"):
+    for column in (
+        "p_theory",
+        "p_permutation",
+        "p_corrected",
+        "p_corrected_all",
+        "q_fdr",
+        "q_fdr_all",
+    ):
         sure = [
-            (t, c[-1]) for t, c, p in zip(table["term"], table["component"], table[column], strict=True) if p < 0.01
+            (t, c[-1])
+            for t, c, p in zip(table["term"], table["component"], table[column], strict=True)
+            if p < 0.01
         ]
         assert sure == [("age", "1"), ("sex", "2")], column
     assert (table["p_permutation"] <= table["p_corrected"] + 1e-12).all()
@@ -58,12 +73,19 @@ def test_numbers_as_statsmodels(found: Any) -> None:
     age = rows(found.table, "age")
     for ours, theirs in (("estimate", whole.params), ("se", whole.bse), ("value", whole.tvalues)):
         np.testing.assert_allclose(age[ours][0], theirs["age"], rtol=1e-9)
-    np.testing.assert_allclose([age["ci_low"][0], age["ci_high"][0]], whole.conf_int().loc["age"], rtol=1e-9)
+    np.testing.assert_allclose(
+        [age["ci_low"][0], age["ci_high"][0]], whole.conf_int().loc["age"], rtol=1e-9
+    )
     assert age["df_residual"][0] == whole.df_resid == N - 5
     without = smf.ols("y ~ sex + group", frame).fit()
     np.testing.assert_allclose(age["partial_r2"][0], 1 - whole.ssr / without.ssr, rtol=1e-9)
-    np.testing.assert_allclose(age["standardized"][0], whole.params["age"] * frame.age.std() / frame.y.std(), rtol=1e-9)
-    group, compared = rows(found.table, "group"), anova(smf.ols("y ~ age + sex", frame).fit(), whole)
+    np.testing.assert_allclose(
+        age["standardized"][0], whole.params["age"] * frame.age.std() / frame.y.std(), rtol=1e-9
+    )
+    group, compared = (
+        rows(found.table, "group"),
+        anova(smf.ols("y ~ age + sex", frame).fit(), whole),
+    )
     np.testing.assert_allclose(
         [group["value"][0], group["p_theory"][0]], [compared.F[1], compared["Pr(>F)"][1]], rtol=1e-9
     )
@@ -71,7 +93,9 @@ def test_numbers_as_statsmodels(found: Any) -> None:
     contrast = rows(found.contrasts, "group: patient - control")
     np.testing.assert_allclose(contrast["estimate"][0], whole.params["group[T.patient]"], rtol=1e-9)
     np.testing.assert_allclose(
-        contrast["standardized"][0], whole.params["group[T.patient]"] / np.sqrt(whole.scale), rtol=1e-9
+        contrast["standardized"][0],
+        whole.params["group[T.patient]"] / np.sqrt(whole.scale),
+        rtol=1e-9,
     )
     years = rows(found.contrasts, "age: 70 - 30")
     np.testing.assert_allclose(years["estimate"], 40 * age["estimate"], rtol=1e-9)
@@ -85,9 +109,15 @@ def test_splines_and_interactions_as_statsmodels() -> None:
     frame = pd.DataFrame({**TABLE, "y": Y[:, 1]})
     ours = ico.associate(Y[:, 1:2], TABLE, "age * sex", smooth="age", n_permutations=0)
     spline = "cr(age, df=3, constraints='center')"
-    fits = {key: smf.ols(f"y ~ {key}", frame).fit() for key in ("sex", spline, f"{spline} + sex", f"{spline} * sex")}
+    fits = {
+        key: smf.ols(f"y ~ {key}", frame).fit()
+        for key in ("sex", spline, f"{spline} + sex", f"{spline} * sex")
+    }
     nested = {
-        "s(age)": ("sex", f"{spline} + sex"),  # a term is tested without the interactions that contain it
+        "s(age)": (
+            "sex",
+            f"{spline} + sex",
+        ),  # a term is tested without the interactions that contain it
         "sex": (spline, f"{spline} + sex"),
         "s(age):sex": (f"{spline} + sex", f"{spline} * sex"),
     }
@@ -100,13 +130,17 @@ def test_splines_and_interactions_as_statsmodels() -> None:
 def test_an_interaction_with_a_category_is_a_difference_of_standardized_slopes() -> None:
     of = rows(ico.associate(Y, TABLE, "age * sex", n_permutations=0).table, "age:sex")
     np.testing.assert_allclose(
-        of["standardized"], of["estimate"] * TABLE["age"].std(ddof=1) / Y.std(axis=0, ddof=1), rtol=1e-9
+        of["standardized"],
+        of["estimate"] * TABLE["age"].std(ddof=1) / Y.std(axis=0, ddof=1),
+        rtol=1e-9,
     )
 
 
 def test_an_effect_beyond_the_smallest_number_has_a_p_value_over_terms() -> None:
     """Its p by theory is 0 in floating point."""
-    found = ico.associate(Y + 1e9 * TABLE["age"][:, None], TABLE, "age + sex", n_permutations=99).table
+    found = ico.associate(
+        Y + 1e9 * TABLE["age"][:, None], TABLE, "age + sex", n_permutations=99
+    ).table
     assert (rows(found, "age")["p_theory"] == 0).all()
     np.testing.assert_array_equal(rows(found, "age")["p_corrected_all"], 0.01)
     assert np.median(rows(found, "sex")["p_corrected_all"]) > 0.5
@@ -115,7 +149,9 @@ def test_an_effect_beyond_the_smallest_number_has_a_p_value_over_terms() -> None
 def test_what_a_panel_needs(found: Any) -> None:
     slope = rows(found.table, "age")["estimate"]
     curve = found.expected("age", 5)
-    np.testing.assert_allclose(np.diff(curve.mean, axis=0)[0], slope * np.diff(curve.values)[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.diff(curve.mean, axis=0)[0], slope * np.diff(curve.values)[0], rtol=1e-6
+    )
     assert curve.values[[0, -1]].tolist() == [TABLE["age"].min(), TABLE["age"].max()]
     assert ((curve.low < curve.mean) & (curve.mean < curve.high)).all()
     age, adjusted = found.adjusted("age")  # a line through these points has the slope of the model
@@ -126,10 +162,19 @@ def test_what_a_panel_needs(found: Any) -> None:
     contrast = rows(found.contrasts, "group: patient - control")["estimate"]
     np.testing.assert_allclose(levels.mean[2] - levels.mean[0], contrast, rtol=1e-9)
     group, adjusted = found.adjusted("group")
-    np.testing.assert_allclose([adjusted[group == level].mean(axis=0) for level in levels.values], levels.mean)
+    np.testing.assert_allclose(
+        [adjusted[group == level].mean(axis=0) for level in levels.values], levels.mean
+    )
     maps = found.effects(np.eye(4, 7))
     np.testing.assert_allclose(maps["age"][:4], rows(found.table, "age")["estimate"])
-    assert set(maps) == {"age", "sex", "group[other]", "group[patient]", "group: patient - control", "age: 70 - 30"}
+    assert set(maps) == {
+        "age",
+        "sex",
+        "group[other]",
+        "group[patient]",
+        "group: patient - control",
+        "age: 70 - 30",
+    }
     with pytest.raises(ArgumentError):
         found.expected("site")
     assert "component01  age: t = " in str(found)
@@ -137,24 +182,32 @@ def test_what_a_panel_needs(found: Any) -> None:
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     one, two, other = (
-        ico.associate(Y, TABLE, "age + site", n_permutations=50, random_state=s).table for s in (1, 1, 2)
+        ico.associate(Y, TABLE, "age + site", n_permutations=50, random_state=s).table
+        for s in (1, 1, 2)
     )
     np.testing.assert_array_equal(one["p_permutation"], two["p_permutation"])
     assert (one["p_permutation"] != other["p_permutation"]).any()
 
 
 def test_repeated_scans_have_random_intercepts() -> None:
-    twice = {name: np.repeat(values, 2) for name, values in TABLE.items()} | {"visit": np.tile([0.0, 1.0], N)}
+    twice = {name: np.repeat(values, 2) for name, values in TABLE.items()} | {
+        "visit": np.tile([0.0, 1.0], N)
+    }
     noisy = np.repeat(Y, 2, axis=0) + 0.3 * np.random.default_rng(0).normal(size=(2 * N, 4))
     found = ico.associate(noisy, twice, "age + visit", n_permutations=200)
-    assert found.settings["model"] == "random intercept per group, REML" and found.settings["n_groups"] == N
+    assert (
+        found.settings["model"] == "random intercept per group, REML"
+        and found.settings["n_groups"] == N
+    )
     assert (found.settings["intraclass_correlation"] > 0.5).all()
     age, visit = rows(found.table, "age"), rows(found.table, "visit")
     np.testing.assert_allclose(age["df_residual"], N - 2, rtol=0.02)
     np.testing.assert_allclose(visit["df_residual"], N - 1, rtol=0.02)
     assert set(age["exchange"]) == {"whole groups"}
     assert set(visit["exchange"]) == {"whole groups, and rows within groups"}
-    plain = ico.associate(noisy, {**twice, "participant_id": np.arange(2 * N)}, "age", n_permutations=0)
+    plain = ico.associate(
+        noisy, {**twice, "participant_id": np.arange(2 * N)}, "age", n_permutations=0
+    )
     assert plain.settings["model"] == "ordinary least squares"
     family = ico.associate(noisy, twice, "age", groups="participant_id", n_permutations=0)
     np.testing.assert_array_equal(
@@ -167,13 +220,19 @@ def test_groups_of_unequal_size_change_places_with_their_like() -> None:
     table = {"age": np.arange(48.0) % 17, "arm": np.array(["a", "b"])[(family // 3) % 2]}
     found = ico.associate(Y[:48], table, "age + arm", groups=family, n_permutations=100)
     assert set(rows(found.table, "arm")["exchange"]) == {"whole groups of equal size"}
-    assert set(rows(found.table, "age")["exchange"]) == {"whole groups of equal size, and rows within groups"}
+    assert set(rows(found.table, "age")["exchange"]) == {
+        "whole groups of equal size, and rows within groups"
+    }
     unequal = np.repeat(np.arange(7), [2, 3, 4, 5, 6, 7, 8])
     table = {"arm": np.array(["a", "b"])[unequal % 2]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y[:35], table, "arm", groups=unequal)
-    assert problem.value.argument == "groups" and "arm differs only between groups" in str(problem.value)
-    assert np.isnan(ico.associate(Y[:35], table, "arm", groups=unequal, n_permutations=0).table["p_permutation"]).all()
+    assert problem.value.argument == "groups" and "arm differs only between groups" in str(
+        problem.value
+    )
+    assert np.isnan(
+        ico.associate(Y[:35], table, "arm", groups=unequal, n_permutations=0).table["p_permutation"]
+    ).all()
 
 
 def test_a_component_without_variance_is_left_alone() -> None:
@@ -181,18 +240,24 @@ def test_a_component_without_variance_is_left_alone() -> None:
     found = ico.associate(flat, TABLE, "age + sex", n_permutations=100)
     assert np.isnan(found.table["p_corrected"][2]) and np.isnan(found.table["value"][2])
     alone = ico.associate(Y[:, :2], TABLE, "age + sex", n_permutations=100)
-    np.testing.assert_allclose(found.table["p_corrected_all"][:2], alone.table["p_corrected_all"][:2])
+    np.testing.assert_allclose(
+        found.table["p_corrected_all"][:2], alone.table["p_corrected_all"][:2]
+    )
     assert "component03" in found.notes[0]
 
 
 def test_covariates_of_the_fit_are_not_tested() -> None:
     cohort = ico.simulate_cohort(24, 2, mesh="fsaverage3", random_state=0)
     adjusted = ico.Covariates.fit(cohort, ["age"], nonnegative=False).apply(cohort)
-    model = ico.CorticalFactorization(2, mesh="fsaverage3", n_starts=2, level=1, n_iter=50).fit(adjusted)
+    model = ico.CorticalFactorization(2, mesh="fsaverage3", n_starts=2, level=1, n_iter=50).fit(
+        adjusted
+    )
     found = ico.associate(model, cohort.participants, "age + sex", n_permutations=50)
     assert set(found.table["term"]) == {"sex"}
     assert "age" in found.coefficients["column"]
-    assert found.notes == ("age: not tested, because the fit regressed it out of the maps; it stays in the model",)
+    assert found.notes == (
+        "age: not tested, because the fit regressed it out of the maps; it stays in the model",
+    )
     for argument, more in (
         ("formula", {"formula": "age"}),
         ("contrast", {"formula": "age + sex", "contrast": "age: 50 - 40"}),
@@ -207,7 +272,9 @@ def test_rows_without_a_group_are_missing_values() -> None:
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y, gaps, "age", groups="family")
     assert problem.value.argument == "groups" and "'family' in sub-00:" in str(problem.value)
-    found = ico.associate(Y, gaps, "age", groups="family", missing_covariates="skip", n_permutations=20)
+    found = ico.associate(
+        Y, gaps, "age", groups="family", missing_covariates="skip", n_permutations=20
+    )
     assert set(found.table["n"]) == {N - 1}
 
 
@@ -222,7 +289,9 @@ def test_missing_values_are_listed_whole_or_skipped() -> None:
     found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
     assert set(found.table["n"]) == {N - 4}
     np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
-    assert found.notes == ("left out because a covariate is missing: sub-00, sub-03, sub-07, sub-30",)
+    assert found.notes == (
+        "left out because a covariate is missing: sub-00, sub-03, sub-07, sub-30",
+    )
     assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
 
 
@@ -230,16 +299,29 @@ def test_the_groups_themselves_are_not_a_term() -> None:
     twice = {"family": np.arange(N) // 2, "age": TABLE["age"]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y, twice, "age + C(family)", groups="family")
-    assert problem.value.argument == "formula" and "C(family) and the groups of rows cannot be distinguished" in str(
-        problem.value
+    assert (
+        problem.value.argument == "formula"
+        and "C(family) and the groups of rows cannot be distinguished" in str(problem.value)
     )
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("formula", {"formula": "agee + sex"}, "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'"),
+    (
+        "formula",
+        {"formula": "agee + sex"},
+        "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'",
+    ),
     ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
-    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}, "up to 5.9e+201: use another unit"),
-    ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}, f"'{'9' * 40}' in"),
+    (
+        "formula",
+        {"table": {**TABLE, "age": 1e200 * np.arange(N)}},
+        "up to 5.9e+201: use another unit",
+    ),
+    (
+        "formula",
+        {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"},
+        f"'{'9' * 40}' in",
+    ),
     ("groups", {"groups": "family"}, "no column 'family'"),
     ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
     ("groups", {"groups": ["a"] * N}, "one group of all rows"),
@@ -294,6 +376,8 @@ def test_real_thickness(data_folder: Path, thickness: np.ndarray) -> None:
     with pytest.raises(ArgumentError) as problem:
         ico.associate(means, table, "age + group")
     assert str(problem.value).count("sub-") >= 37
-    found = ico.associate(means, table, "age + group", missing_covariates="skip", n_permutations=999)
+    found = ico.associate(
+        means, table, "age + group", missing_covariates="skip", n_permutations=999
+    )
     age = rows(found.table, "age")
     assert age["n"][0] == 163 and age["estimate"][0] < 0 and age["p_permutation"][0] < 0.05

@@ -24,7 +24,9 @@ TABLE = {
 
 
 def names(formula: str, smooth: object = None) -> list[str]:
-    return [term.name for term in RegressionDesign.of(smoothed(parse(formula), smooth), TABLE).terms]
+    return [
+        term.name for term in RegressionDesign.of(smoothed(parse(formula), smooth), TABLE).terms
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,9 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
 
     seen = []
     real = formulaic.model_matrix
-    monkeypatch.setattr(formulaic, "model_matrix", lambda text, *a, **b: seen.append(text) or real(text, *a, **b))
+    monkeypatch.setattr(
+        formulaic, "model_matrix", lambda text, *a, **b: seen.append(text) or real(text, *a, **b)
+    )
     table = {**TABLE, "__import__('os')": TABLE["age"], "log": TABLE["iq"]}
     RegressionDesign.of(parse("log(log) + `__import__('os')`"), table)
     assert seen == ["1 + log(x0_) + x1_"]
@@ -154,7 +158,11 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("age + iq", {"iq": [100] * N}, "'iq' is 100 in all rows"),
         ("age + iq", {"iq": TABLE["age"]}, "iq cannot be distinguished from age"),
-        ("sex * site", {"site": [1 + i % 2 for i in range(N)]}, "nobody has sex F and site 1, sex M and site 2"),
+        (
+            "sex * site",
+            {"site": [1 + i % 2 for i in range(N)]},
+            "nobody has sex F and site 1, sex M and site 2",
+        ),
         ("age", {"age": ["x", *TABLE["age"][1:]]}, "write C(age)"),
         ("log(age)", {"age": [-5.0, *TABLE["age"][1:]]}, "log(age) is not a finite number"),
         ("C(age)", {}, "rows are too few"),

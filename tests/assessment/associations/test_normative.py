@@ -88,12 +88,16 @@ def test_a_truth_value_per_row_and_a_spline() -> None:
 )
 def test_bad_references(argument: str, change: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentError) as problem:
-        ico.normative_scores(**{"loadings": Y, "table": TABLE, "reference": "group=control", **change})
+        ico.normative_scores(
+            **{"loadings": Y, "table": TABLE, "reference": "group=control", **change}
+        )
     assert problem.value.argument == argument and says in str(problem.value)
 
 
 def test_the_references_own_column_is_left_out_of_its_model() -> None:
-    one, two = (ico.normative_scores(Y, TABLE, f, reference="group=control") for f in ("age", "age * group"))
+    one, two = (
+        ico.normative_scores(Y, TABLE, f, reference="group=control") for f in ("age", "age * group")
+    )
     np.testing.assert_array_equal(one.scores, two.scores)
 
 

@@ -37,7 +37,9 @@ def test_as_scikit_learn(found: Any) -> None:
     a, b = theirs.transform(X, Y)
     singular = np.sqrt(np.square(a.T @ b).diagonal()) / (N - 1)
     np.testing.assert_allclose(found.singular_values, singular, rtol=1e-9)
-    np.testing.assert_allclose(np.abs(found.component_weights), np.abs(theirs.x_weights_), atol=1e-9)
+    np.testing.assert_allclose(
+        np.abs(found.component_weights), np.abs(theirs.x_weights_), atol=1e-9
+    )
     np.testing.assert_allclose(np.abs(found.measure_weights), np.abs(theirs.y_weights_), atol=1e-9)
     np.testing.assert_allclose(np.abs(found.component_scores), np.abs(a), atol=1e-9)
 
@@ -80,7 +82,11 @@ def test_p_is_uniform_where_there_is_nothing() -> None:
         rng = np.random.default_rng(seed)
         settings = {"n_permutations": 199, "n_bootstrap": 0, "n_splits": 0, "random_state": seed}
         alone.append(
-            ico.pls(rng.normal(size=(30, 4)), {"a": rng.normal(size=30), "b": rng.normal(size=30)}, **settings).p[0]
+            ico.pls(
+                rng.normal(size=(30, 4)),
+                {"a": rng.normal(size=30), "b": rng.normal(size=30)},
+                **settings,
+            ).p[0]
         )
         person = np.repeat(np.arange(15), 3)
         own, theirs = rng.normal(size=(15, 4))[person], rng.normal(size=15)[person]
@@ -107,7 +113,9 @@ def test_bad_behaviour(change: dict[str, Any], says: str) -> None:
 def test_missing_measures_can_be_skipped() -> None:
     gaps = {**BEHAVIOUR, "memory": [None, *BEHAVIOUR["memory"][1:]]}
     found = ico.pls(X, gaps, n_permutations=0, n_bootstrap=0, missing_covariates="skip")
-    assert len(found.rows) == N - 1 and found.notes == ("left out because a measure is missing: sub-0",)
+    assert len(found.rows) == N - 1 and found.notes == (
+        "left out because a measure is missing: sub-0",
+    )
     with pytest.raises(ArgumentError):
         ico.pls(X, {"participant_id": range(N)})
 
@@ -117,7 +125,9 @@ def test_too_few_permutations_are_refused() -> None:
     given = {"participant_id": person, "trait": TRAIT[person]}
     with pytest.raises(ArgumentError) as problem:
         ico.pls(X[:35], given)
-    assert problem.value.argument == "groups" and "too few of which are equally large" in str(problem.value)
+    assert problem.value.argument == "groups" and "too few of which are equally large" in str(
+        problem.value
+    )
     assert np.isnan(ico.pls(X[:35], given, n_permutations=0, n_bootstrap=0).p).all()
 
 
@@ -125,11 +135,17 @@ def test_what_the_fit_took_out_is_said() -> None:
     cohort = ico.simulate_cohort(24, 2, mesh="fsaverage3", random_state=0)
     adjusted = ico.Covariates.fit(cohort, ["age"], nonnegative=False).apply(cohort)
     model = ico.CorticalFactorization(2, n_starts=2, level=1, n_iter=50).fit(adjusted)
-    found = ico.pls(model, {"age": cohort.participants["age"]}, n_permutations=0, n_bootstrap=0, n_splits=0)
-    assert found.notes == ("age: the fit regressed it out of the maps, so nothing should correlate with it",)
+    found = ico.pls(
+        model, {"age": cohort.participants["age"]}, n_permutations=0, n_bootstrap=0, n_splits=0
+    )
+    assert found.notes == (
+        "age: the fit regressed it out of the maps, so nothing should correlate with it",
+    )
 
 
-@pytest.mark.parametrize(("measure", "p"), [("thickness", 0.001), ("area", 0.19), ("mt30", 0.004), ("mt70", 0.39)])
+@pytest.mark.parametrize(
+    ("measure", "p"), [("thickness", 0.001), ("area", 0.19), ("mt30", 0.004), ("mt70", 0.39)]
+)
 def test_real_parcels(data_folder: Path, measure: str, p: float) -> None:
     """Age of NSPN's adolescents, and noise, against each of the four measures. Two go with age clearly, two do not:
     kept is what 3,000 permutations in a loop gave, whatever it is."""
@@ -139,7 +155,10 @@ def test_real_parcels(data_folder: Path, measure: str, p: float) -> None:
     parts = U[:, :5] * size[:5]
     found = ico.pls(parts, behaviour, n_permutations=999, n_bootstrap=0, n_splits=0)
     A, B = (
-        (one - one.mean(axis=0)) / one.std(axis=0, ddof=1) for one in (parts, np.column_stack(list(behaviour.values())))
+        (one - one.mean(axis=0)) / one.std(axis=0, ddof=1)
+        for one in (parts, np.column_stack(list(behaviour.values())))
     )
-    np.testing.assert_allclose(found.singular_values, np.linalg.svd(B.T @ A / 99, compute_uv=False), rtol=1e-6)
+    np.testing.assert_allclose(
+        found.singular_values, np.linalg.svd(B.T @ A / 99, compute_uv=False), rtol=1e-6
+    )
     assert abs(found.p[0] - p) < 4 * np.sqrt(p * (1 - p) / 999) + 1e-3

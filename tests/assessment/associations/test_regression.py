@@ -31,7 +31,9 @@ LMER_ARM = (2.65516292, 23.92793557)
 
 def test_random_intercept_as_lme4() -> None:
     fit = Regression.fit(X, Y, Groups.of(PERSON))
-    np.testing.assert_allclose([fit.variance[0] * fit.ratio[0], fit.variance[0]], LMER_VARIANCES, rtol=1e-6)
+    np.testing.assert_allclose(
+        [fit.variance[0] * fit.ratio[0], fit.variance[0]], LMER_VARIANCES, rtol=1e-6
+    )
     for L, (estimate, se, df, t) in zip(np.eye(4), LMER, strict=True):
         test = fit.test(L[None])
         np.testing.assert_allclose([test.estimate[0], test.se[0]], [estimate, se], rtol=1e-6)
@@ -49,7 +51,10 @@ def test_least_squares_and_random_intercepts_as_statsmodels() -> None:
     np.testing.assert_allclose(np.sqrt(np.diag(ours.covariance[0])), theirs.bse, rtol=1e-9)
     np.testing.assert_allclose(ours.test(ARM).F, theirs.f_test(ARM).fvalue, rtol=1e-9)
     centred = X - [0, 40, 0, 0]
-    mixed, fit = sm.MixedLM(Y[:, 0], centred, PERSON).fit(reml=True), Regression.fit(centred, Y, Groups.of(PERSON))
+    mixed, fit = (
+        sm.MixedLM(Y[:, 0], centred, PERSON).fit(reml=True),
+        Regression.fit(centred, Y, Groups.of(PERSON)),
+    )
     np.testing.assert_allclose(fit.ratio[0], mixed.cov_re[0, 0] / mixed.scale, rtol=1e-3)
     np.testing.assert_allclose(fit.coefficients[:, 0], mixed.fe_params, rtol=1e-4)
 
@@ -58,7 +63,9 @@ def test_balanced_groups_have_their_own_degrees_of_freedom() -> None:
     """20 people × 4 scans: what is a person's has 20 − 2, what changes within people 80 − 20 − 1."""
     rng = np.random.default_rng(0)
     person = np.repeat(np.arange(20), 4)
-    design = np.column_stack([np.ones(80), (np.arange(20) % 2)[person], np.tile([0, 1, 2, 3], 20)]).astype(float)
+    design = np.column_stack(
+        [np.ones(80), (np.arange(20) % 2)[person], np.tile([0, 1, 2, 3], 20)]
+    ).astype(float)
     y = (2 * rng.normal(size=20)[person] + rng.normal(size=80))[:, None]
     fit = Regression.fit(design, y, Groups.of(person))
     assert fit.ratio[0] > 0.5
@@ -73,7 +80,10 @@ def test_balanced_groups_have_their_own_degrees_of_freedom() -> None:
 def test_without_variance_between_groups_it_is_least_squares() -> None:
     rng = np.random.default_rng(1)
     y = rng.normal(size=(60, 5))
-    y -= Groups.of(PERSON).sums(y)[Groups.of(PERSON).codes] / Groups.of(PERSON).sizes[Groups.of(PERSON).codes][:, None]
+    y -= (
+        Groups.of(PERSON).sums(y)[Groups.of(PERSON).codes]
+        / Groups.of(PERSON).sizes[Groups.of(PERSON).codes][:, None]
+    )
     mixed, plain = Regression.fit(X, y, Groups.of(PERSON)), Regression.fit(X, y)
     assert not mixed.ratio.any()
     np.testing.assert_allclose(mixed.test(ARM).F, plain.test(ARM).F)
@@ -97,7 +107,9 @@ def test_permutations_are_freedman_lane(L: np.ndarray, grouped: bool) -> None:
     for F, order in zip(found, next(exchange.batches(20, 3)), strict=True):
         drawn = expected + (yw - expected)[order]
         whole = np.square(drawn - Xw @ np.linalg.lstsq(Xw, drawn, rcond=None)[0]).sum()
-        reduced = np.square(drawn - Xw @ free @ np.linalg.lstsq(Xw @ free, drawn, rcond=None)[0]).sum()
+        reduced = np.square(
+            drawn - Xw @ free @ np.linalg.lstsq(Xw @ free, drawn, rcond=None)[0]
+        ).sum()
         np.testing.assert_allclose(F, (reduced - whole) / len(L) / (whole / 56), rtol=1e-8)
 
 
@@ -121,5 +133,9 @@ def test_counts_of_permutations() -> None:
 
 
 def test_p_values() -> None:
-    np.testing.assert_allclose(p_of(np.array([5.0, 1.0, np.nan]), np.array([[1.0] * 3, [9.0] * 3])), [2 / 3, 1, np.nan])
-    np.testing.assert_allclose(false_discovery(np.array([0.01, 0.04, np.nan, 0.03])), [0.03, 0.04, np.nan, 0.04])
+    np.testing.assert_allclose(
+        p_of(np.array([5.0, 1.0, np.nan]), np.array([[1.0] * 3, [9.0] * 3])), [2 / 3, 1, np.nan]
+    )
+    np.testing.assert_allclose(
+        false_discovery(np.array([0.01, 0.04, np.nan, 0.03])), [0.03, 0.04, np.nan, 0.04]
+    )

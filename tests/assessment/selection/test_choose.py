@@ -41,8 +41,12 @@ def test_the_table(choice: Choice) -> None:
     # what was fitted fits better than what was not
     assert np.all(t["heldout"] > t["error"]) and np.all(t["bicv"] > t["error"])
     np.testing.assert_allclose(t["agreement"], (t["correlation"] + t["ari"]) / 2, rtol=1e-12)
-    np.testing.assert_allclose(t["excess"], t["agreement"] - t["null_agreement"], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(t["score"], (1 - t["bicv"]) * t["excess"] / (1 - t["null_agreement"]), rtol=1e-9)
+    np.testing.assert_allclose(
+        t["excess"], t["agreement"] - t["null_agreement"], rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        t["score"], (1 - t["bicv"]) * t["excess"] / (1 - t["null_agreement"]), rtol=1e-9
+    )
     assert t["bicv"][1] < t["bicv"][0] - 0.05
 
 
@@ -65,7 +69,9 @@ def test_it_is_written(choice: Choice, tmp_path: Path) -> None:
     assert record["recommended"] == 3 and record["reasons"] == list(choice.reasons)
     assert record["table"]["rank"] == [2, 3, 4, 5, 6] and record["table"]["gain"][0] is None
     lines = files[0].read_text().splitlines()
-    assert len(lines) == 6 and lines[0].split("\t")[0] == "rank" and lines[1].split("\t")[2] == "n/a"
+    assert (
+        len(lines) == 6 and lines[0].split("\t")[0] == "rank" and lines[1].split("\t")[2] == "n/a"
+    )
     assert files[2].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     with pytest.raises(FileExistsError, match="overwrite=True"):
         choice.save(files[0].parent)
@@ -106,7 +112,9 @@ def test_methods_that_do_not_exist_are_refused() -> None:
         choose_n_components(three_components(), [2], method="NMF")
 
 
-def test_a_store_is_passed_over_once_and_gives_the_same_curves(choice: Choice, tmp_path: Path) -> None:
+def test_a_store_is_passed_over_once_and_gives_the_same_curves(
+    choice: Choice, tmp_path: Path
+) -> None:
     """In the order on disk: in the mesh's own order every block of sites would be everywhere in the store."""
     save_store(three_components(), tmp_path / "store")
     stored = open_store(tmp_path / "store")
@@ -139,7 +147,9 @@ def test_one_number_and_one_start_may_be_tried() -> None:
 def test_the_fewest_subjects() -> None:
     four = with_X(three_components(), three_components().X, np.arange(4))
     found = choose_n_components(four, [2], **SMALL)  # type: ignore[arg-type]
-    assert np.isfinite([found.table[name][0] for name in ("error", "heldout", "bicv", "agreement")]).all()
+    assert np.isfinite(
+        [found.table[name][0] for name in ("error", "heldout", "bicv", "agreement")]
+    ).all()
     with pytest.raises(ArgumentError) as raised:
         choose_n_components(with_X(four, four.X, np.arange(3)), [2])
     assert raised.value.argument == "cohort"
@@ -149,9 +159,13 @@ def test_the_fewest_subjects() -> None:
 def test_other_methods_and_arrays() -> None:
     small = ico.simulate_cohort(24, 3, mesh="fsaverage3", random_state=0)
     given = {**SMALL, "n_starts": 2, "n_splits": 2}
-    signed = choose_n_components(small.X - small.X.mean(), [2], mesh="fsaverage3", method="E-DL", **given)  # type: ignore[arg-type]
+    signed = choose_n_components(
+        small.X - small.X.mean(), [2], mesh="fsaverage3", method="E-DL", **given
+    )  # type: ignore[arg-type]
     assert 0 < signed.table["bicv"][0] < 1.2
-    projective = choose_n_components(small.X, [2], mesh="fsaverage3", hemi="left", method="LE-PPNMF", **given)  # type: ignore[arg-type]
+    projective = choose_n_components(
+        small.X, [2], mesh="fsaverage3", hemi="left", method="LE-PPNMF", **given
+    )  # type: ignore[arg-type]
     assert 0 < projective.table["heldout"][0] < 1.2
 
 
@@ -159,25 +173,48 @@ def test_other_methods_and_arrays() -> None:
 
 
 def evidence(
-    agreement: list[float], null: list[float], error: list[float], spread: float = 0.02, shared: float = 0.0
+    agreement: list[float],
+    null: list[float],
+    error: list[float],
+    spread: float = 0.02,
+    shared: float = 0.0,
 ) -> Evidence:
     """Evidence with these mean agreements and errors; nulls differ by `spread`, and leave `shared` more variance."""
     rng = np.random.default_rng(0)
     n = len(agreement)
-    split = np.repeat(np.array(agreement)[:, None, None], 4, axis=2) + 0.001 * rng.standard_normal((n, 6, 4))
+    split = np.repeat(np.array(agreement)[:, None, None], 4, axis=2) + 0.001 * rng.standard_normal(
+        (n, 6, 4)
+    )
     noise = rng.standard_normal((1, 8, 1))
-    nulls = np.repeat(np.array(null)[:, None, None], 4, axis=2) + spread * (noise - noise.mean()) / noise.std()
+    nulls = (
+        np.repeat(np.array(null)[:, None, None], 4, axis=2)
+        + spread * (noise - noise.mean()) / noise.std()
+    )
     split[:, :, 3] = 0.3 + 0.001 * rng.standard_normal((n, 6))
     nulls[:, :, 3] = 0.3 + shared + 0.002 * (noise - noise.mean())[0, :, 0]
     errors = np.array(error)[:, None] + 0.001 * rng.standard_normal((n, 9))
     ones = np.ones(n)
     third = np.full((n, 2, 2), 0.5)
-    return Evidence(np.arange(2, 2 + n), split, nulls, errors, errors[:, :5], errors[:, 0], ones, ones, third, third)
+    return Evidence(
+        np.arange(2, 2 + n),
+        split,
+        nulls,
+        errors,
+        errors[:, :5],
+        errors[:, 0],
+        ones,
+        ones,
+        third,
+        third,
+    )
 
 
 def test_agreement_counts_beyond_the_null_s() -> None:
     """Not the largest agreement: at 2 components the null agrees nearly as well."""
-    assert recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))[0] == 4
+    assert (
+        recommend(evidence([0.9, 0.5, 0.8, 0.6], [0.85, 0.3, 0.3, 0.3], [0.6, 0.5, 0.4, 0.3]))[0]
+        == 4
+    )
 
 
 def test_agreement_counts_by_what_is_explained() -> None:
@@ -191,7 +228,9 @@ def test_agreement_within_the_spread_of_the_null_is_no_structure() -> None:
     assert recommend(evidence([0.35, 0.34, 0.33], [0.3] * 3, errors, spread=0.03))[0] is None
     assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, errors, spread=0.03))[0] == 2
     # halves agree, on nothing that predicts left-out data
-    assert recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, [1.1, 1.1, 1.2], spread=0.03))[0] is None
+    assert (
+        recommend(evidence([0.45, 0.34, 0.33], [0.3] * 3, [1.1, 1.1, 1.2], spread=0.03))[0] is None
+    )
 
 
 def test_shared_variation_is_structure_too() -> None:
@@ -216,7 +255,9 @@ def test_a_null_cohort_keeps_mean_variance_and_smoothness_and_loses_what_subject
     assert np.corrcoef(null.means.mean(axis=0), original.means.mean(axis=0))[0, 1] > 0.97
     assert null.variance == pytest.approx(original.variance, rel=0.25)
     assert np.corrcoef(null.means.std(axis=0), original.means.std(axis=0))[0, 1] > 0.3
-    part = lambda d: np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    part = lambda d: (
+        np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    )
     share = lambda d: part(d)[:3].sum() / part(d).sum()
     assert share(original) > share(null) + 0.1
     other = spun_cohort(data, np.random.SeedSequence(1))
@@ -228,7 +269,9 @@ def test_a_null_cohort_keeps_mean_variance_and_smoothness_and_loses_what_subject
 def test_a_null_of_a_null_is_alike() -> None:
     """Smooth noise has nothing to lose: its leading variances stay as they are."""
     data = gathered(smooth_noise())
-    part = lambda d: np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    part = lambda d: (
+        np.linalg.svd(np.sqrt(d.counts) * (d.means - d.means.mean(axis=0)), compute_uv=False) ** 2
+    )
     share = lambda d: part(d)[:3].sum() / part(d).sum()
     nulls = [share(spun_cohort(data, np.random.SeedSequence(i))) for i in range(8)]
     assert abs(share(data.coarse) - np.mean(nulls)) < 4 * np.std(nulls) + 0.02
@@ -238,4 +281,6 @@ def test_the_default_numbers_stop_where_the_subjects_do() -> None:
     cohort = ico.simulate_cohort(8, 2, mesh="fsaverage3", random_state=0)
     found = choose_n_components(cohort, n_splits=2, n_starts=2, n_nulls=5, level=1)
     assert found.table["rank"].tolist() == [2, 3, 4]
-    assert check_subjects([*DEFAULT_RANKS], 100, RowGroups.of(np.repeat(np.arange(10), 10)), fewer=True) == [2, 3, 4, 5]
+    assert check_subjects(
+        [*DEFAULT_RANKS], 100, RowGroups.of(np.repeat(np.arange(10), 10)), fewer=True
+    ) == [2, 3, 4, 5]

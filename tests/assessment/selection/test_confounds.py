@@ -39,7 +39,9 @@ def cohort() -> ico.Cohort:
 
 def confounds_of(cohort: ico.Cohort, nonnegative: bool = False, **chosen: Any) -> Confounds:
     wanted = {"combat": None, "covariates": (), **chosen}
-    found = Confounds.of(cohort.participants, cohort.subjects, wanted["combat"], wanted["covariates"], nonnegative)
+    found = Confounds.of(
+        cohort.participants, cohort.subjects, wanted["combat"], wanted["covariates"], nonnegative
+    )
     assert found is not None
     return found
 
@@ -48,7 +50,9 @@ def gathered(cohort: ico.Cohort, method: str, center: str, confounds: Confounds)
     return gather(read_input(cohort), 1, method_named(method), None, center, confounds)
 
 
-@pytest.mark.parametrize(("method", "center"), [("parts", "zscore"), ("parts", "mean"), ("CD-PNNMF", "none")])
+@pytest.mark.parametrize(
+    ("method", "center"), [("parts", "zscore"), ("parts", "mean"), ("CD-PNNMF", "none")]
+)
 @pytest.mark.parametrize("value", [np.nan, 1e3])
 def test_held_out_people_change_no_bit_of_a_training_fit(
     cohort: ico.Cohort, method: str, center: str, value: float
@@ -57,7 +61,9 @@ def test_held_out_people_change_no_bit_of_a_training_fit(
     confounds = confounds_of(cohort, method == "CD-PNNMF", **EVERYTHING)
     held = np.setdiff1d(np.arange(N), TRAIN)
     clean, fit = gathered(cohort, method, center, confounds), Fitter(method, 2, 0)
-    other = clean.coarse.with_means(np.where(np.isin(np.arange(N), held)[:, None], value, clean.coarse.means))
+    other = clean.coarse.with_means(
+        np.where(np.isin(np.arange(N), held)[:, None], value, clean.coarse.means)
+    )
     with np.errstate(invalid="ignore"):
         views = [data.centred(TRAIN).subset(TRAIN) for data in (clean.coarse, other)]
         np.testing.assert_array_equal(views[0].L, views[1].L)
@@ -73,7 +79,9 @@ def test_held_out_people_change_no_bit_of_a_training_fit(
 
 
 def test_a_regression_of_sums_over_faces_is_the_sum_of_those_of_sites(cohort: ico.Cohort) -> None:
-    found = gathered(cohort, "parts", "mean", confounds_of(cohort, covariates=["age", "sex"])).coarse.adjusted(TRAIN)
+    found = gathered(
+        cohort, "parts", "mean", confounds_of(cohort, covariates=["age", "sex"])
+    ).coarse.adjusted(TRAIN)
     covariates = ico.Covariates.fit(cohort[TRAIN], ["age", "sex"], nonnegative=False)
     given = read_input(covariates.apply(cohort))
     expected = gather(given, 1, method_named("parts")).coarse
@@ -81,15 +89,23 @@ def test_a_regression_of_sums_over_faces_is_the_sum_of_those_of_sites(cohort: ic
 
 
 @pytest.mark.parametrize("nonnegative", [True, False])
-def test_at_every_site_it_is_what_a_fit_to_the_training_part_does(cohort: ico.Cohort, nonnegative: bool) -> None:
-    stream = confounds_of(cohort, nonnegative, **EVERYTHING).stream(open_stream(cohort.X, None), TRAIN)
+def test_at_every_site_it_is_what_a_fit_to_the_training_part_does(
+    cohort: ico.Cohort, nonnegative: bool
+) -> None:
+    stream = confounds_of(cohort, nonnegative, **EVERYTHING).stream(
+        open_stream(cohort.X, None), TRAIN
+    )
     found = np.zeros(cohort.X.T.shape)
     for rows, part in pass_over(stream, each_block(lambda x, shared: {"site.x": x})):
         found[rows] = part["site.x"]
     own = cohort[TRAIN]
     harmonized = ComBat("site", ["age"], nonnegative=nonnegative, min_scans=3).fit(own)
-    covariates = ico.Covariates.fit(harmonized.transform(own), ["age", "sex"], nonnegative=nonnegative)
-    np.testing.assert_allclose(found.T, covariates.apply(harmonized.transform(cohort)).X, rtol=1e-9, atol=1e-9)
+    covariates = ico.Covariates.fit(
+        harmonized.transform(own), ["age", "sex"], nonnegative=nonnegative
+    )
+    np.testing.assert_allclose(
+        found.T, covariates.apply(harmonized.transform(cohort)).X, rtol=1e-9, atol=1e-9
+    )
 
 
 def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) -> None:
@@ -100,10 +116,14 @@ def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) ->
         assert base is raw and found is not None
         expected = confounds_of(cohort, **EVERYTHING)
         maps = np.random.default_rng(2).gamma(5, size=(N, 7))
-        np.testing.assert_allclose(found.taken_out(maps, TRAIN), expected.taken_out(maps, TRAIN), rtol=1e-9)
+        np.testing.assert_allclose(
+            found.taken_out(maps, TRAIN), expected.taken_out(maps, TRAIN), rtol=1e-9
+        )
     small: dict[str, Any] = {"n_splits": 2, "n_starts": 1, "n_nulls": 5, "level": 1}
     choices = [
-        ico.choose_n_components(cohort, [2, 3], covariates=["age", "sex"], harmonize=COMBAT, **small),
+        ico.choose_n_components(
+            cohort, [2, 3], covariates=["age", "sex"], harmonize=COMBAT, **small
+        ),
         ico.choose_n_components(both, [2, 3], **small),
         ico.choose_n_components(cohort, [2, 3], **small),
     ]
@@ -122,7 +142,9 @@ def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) ->
 def test_a_part_may_lack_a_scanner_or_a_category(cohort: ico.Cohort) -> None:
     """Its people are left as they are: nothing is known of how they differ."""
     train = np.flatnonzero(np.asarray(cohort.participants["site"]) != "C")
-    found = confounds_of(cohort, combat=ComBat("site", min_scans=3)).taken_out(cohort.X.astype(np.float64), train)
+    found = confounds_of(cohort, combat=ComBat("site", min_scans=3)).taken_out(
+        cohort.X.astype(np.float64), train
+    )
     others = np.setdiff1d(np.arange(N), train)
     np.testing.assert_allclose(found[others], cohort.X[others], rtol=1e-6)
     one = confounds_of(cohort, covariates=["site"]).taken_out(cohort.X.astype(np.float64), train)

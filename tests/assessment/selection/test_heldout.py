@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers.coarse_cohorts import METHOD, Recorder, gathered, predict_block, three_components, with_X
+from helpers.coarse_cohorts import (
+    METHOD,
+    Recorder,
+    gathered,
+    predict_block,
+    three_components,
+    with_X,
+)
 from icofactor.assessment.selection.data import Coarse, Fitter
 from icofactor.assessment.selection.heldout import (
     bicross_validation,
@@ -38,7 +45,9 @@ def test_held_out_subjects_do_not_touch_the_fit() -> None:
     for f in range(4):
         other = poisoned(data, np.flatnonzero(fold == f), np.arange(data.stats.n_columns), np.nan)
         with np.errstate(invalid="ignore"), pytest.raises((ValueError, np.linalg.LinAlgError)):
-            heldout_subjects(other, Recorder(), RANK, np.where(fold == f, 0, 1))  # there it is in the fit: refused
+            heldout_subjects(
+                other, Recorder(), RANK, np.where(fold == f, 0, 1)
+            )  # there it is in the fit: refused
         found = Recorder()(other.subset(np.flatnonzero(fold != f)), RANK, f)
         np.testing.assert_array_equal(found.B, clean.seen[f].B)  # type: ignore[attr-defined]
         np.testing.assert_array_equal(found.C, clean.seen[f].C)  # type: ignore[attr-defined]
@@ -74,7 +83,9 @@ def test_left_out_blocks_do_not_touch_their_prediction() -> None:
             np.testing.assert_array_equal(again.B, fit.B)
             np.testing.assert_array_equal(same, held)
     # and the test can fail: one value outside the block changes the prediction
-    outside = poisoned(data, np.flatnonzero(part != 2)[:1], np.flatnonzero(group != 2)[:1], 2 * data.L.max())
+    outside = poisoned(
+        data, np.flatnonzero(part != 2)[:1], np.flatnonzero(group != 2)[:1], 2 * data.L.max()
+    )
     _, other_held = predict_block(outside, Fitter(METHOD, 2, 0), RANK, part == 2, group == 2, 1)
     assert np.abs(other_held - held).max() > 0
 
@@ -92,14 +103,18 @@ def test_full_resolution_is_that_of_a_cohort_without_the_held_out_subjects() -> 
         X = cohort.X[test].T.astype(np.float64)
         C = loadings(basis.W.T @ X, basis.WW, scheme, found.penalty)
         mean = cohort.X[train].astype(np.float64).mean(axis=0)[:, None]
-        assert errors[f] == pytest.approx(np.sum((X - basis.W @ C) ** 2) / np.sum((X - mean) ** 2), rel=1e-9)
+        assert errors[f] == pytest.approx(
+            np.sum((X - basis.W @ C) ** 2) / np.sum((X - mean) ** 2), rel=1e-9
+        )
 
 
 def test_exact_factors_leave_no_error() -> None:
     """Data of rank 3 without noise: held-out subjects and blocks are predicted, with two components they are not."""
     data = gathered(three_components()).coarse
     rng = np.random.default_rng(1)
-    exact = data.with_means(rng.gamma(1.0, 1.0, (48, 3)) @ rng.gamma(0.3, 1.0, (3, data.stats.n_columns)))
+    exact = data.with_means(
+        rng.gamma(1.0, 1.0, (48, 3)) @ rng.gamma(0.3, 1.0, (3, data.stats.n_columns))
+    )
     fit = Fitter(METHOD, 8, 0)
     part, group = np.arange(48) % 3, face_groups(data, rng)
     assert heldout_subjects(exact, fit, 3, fold).max() < 0.02

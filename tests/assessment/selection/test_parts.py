@@ -70,7 +70,9 @@ def test_statistics_of_a_half_are_made_of_its_own_subjects(center: str) -> None:
     for name in ("L", "root_L", "counts", "faces"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
     np.testing.assert_allclose(found.energy, wanted.energy)
-    assert found.sq_norm == pytest.approx(np.square(found.L / np.sqrt(data.counts)).sum(), rel=1e-12)
+    assert found.sq_norm == pytest.approx(
+        np.square(found.L / np.sqrt(data.counts)).sum(), rel=1e-12
+    )
     assert abs(found.K - wanted.K).max() == 0 and found.is_diagonal
 
 
@@ -110,14 +112,22 @@ def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.M
     cohort = ico.simulate_cohort(400, 3, mesh="fsaverage3", random_state=0)
     cohorts = gather(read_input(cohort), 0, method_named("parts"), center="mean")
     data, fit, rng, rank = cohorts.coarse, Fitter("parts", 6, 0), np.random.default_rng(0), 2
-    halves, thirds, fold = rng.permutation(400) % 2, rng.permutation(400) % 8 // 3, np.arange(400) % 5
+    halves, thirds, fold = (
+        rng.permutation(400) % 2,
+        rng.permutation(400) % 8 // 3,
+        np.arange(400) % 5,
+    )
     half = np.flatnonzero(halves == 0)
     small, whole = data.condensed(half, fit.chosen.scheme).stats, data.fitted(half)
     assert small.L.shape == (20, 20) and data.condensed(half, fit.chosen.scheme).stats is small
-    np.testing.assert_allclose(small.L.T @ small.L, whole.L.T @ whole.L, atol=1e-10 * np.abs(whole.L.T @ whole.L).max())
+    np.testing.assert_allclose(
+        small.L.T @ small.L, whole.L.T @ whole.L, atol=1e-10 * np.abs(whole.L.T @ whole.L).max()
+    )
     assert small.sq_norm == pytest.approx(whole.sq_norm, rel=1e-12)
     high = data.with_means(data.means + 1e6)  # of which little deviates
-    assert high.condensed(half, fit.chosen.scheme).stats.sq_norm == pytest.approx(whole.sq_norm, rel=1e-7)
+    assert high.condensed(half, fit.chosen.scheme).stats.sq_norm == pytest.approx(
+        whole.sq_norm, rel=1e-7
+    )
     null = spun_cohort(cohorts, np.random.SeedSequence(0), signed=True)
     kept = Kept.left_of(null, fit.chosen.scheme, halves, thirds)
     assert isinstance(kept, Kept) and kept.n_subjects == 0
@@ -134,7 +144,9 @@ def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.M
         ]
 
     found = measured(data, kept)
-    as_they_are = lambda data, some, scheme: dataclasses.replace(data, stats=data.fitted(some), center="none")
+    as_they_are = lambda data, some, scheme: dataclasses.replace(
+        data, stats=data.fitted(some), center="none"
+    )
     monkeypatch.setattr(Coarse, "condensed", as_they_are)
     for one, other in zip(found, measured(data, null), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -182,8 +194,12 @@ def test_full_resolution_is_the_estimator_s(center: str) -> None:
     cohorts = gather(read_input(cohort), 1, method_named("parts"), center=center)
     errors = heldout_full(cohorts, Fitter("parts", 10, 0), RANK, fold)
     train, test = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
-    model = ico.CorticalFactorization(RANK, method="parts", center=center, level=1, mesh="fsaverage4", hemi="left")
-    assert 1 - errors[0] == pytest.approx(model.fit(cohort.X[train]).score(cohort.X[test]), abs=0.02)
+    model = ico.CorticalFactorization(
+        RANK, method="parts", center=center, level=1, mesh="fsaverage4", hemi="left"
+    )
+    assert 1 - errors[0] == pytest.approx(
+        model.fit(cohort.X[train]).score(cohort.X[test]), abs=0.02
+    )
 
 
 # ---------------------------------------------------------------------- measures
@@ -202,10 +218,18 @@ def test_the_stability_coefficient_is_that_of_the_matrices() -> None:
 
 def test_the_median_inner_product_is_that_of_matched_unit_maps() -> None:
     a = np.eye(3, 9)
-    b = np.array([[0.6, 0, 0, 0.8, 0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0.8, 0, 0.6, 0, 0, 0, 0]])
+    b = np.array(
+        [
+            [0.6, 0, 0, 0.8, 0, 0, 0, 0, 0],
+            [0, 1.0, 0, 0, 0, 0, 0, 0, 0],
+            [0, 0, 0.8, 0, 0.6, 0, 0, 0, 0],
+        ]
+    )
     inner, _, _, median, _ = agreement(a, 7 * b[[1, 2, 0]], np.ones(9))
     assert inner == pytest.approx(0.8) and median == pytest.approx(0.8)
-    inner, _, _, median, _ = agreement(a, b * [[1], [1], [0]] + np.eye(3, 9, 8) * [[0], [0], [1]], np.ones(9))
+    inner, _, _, median, _ = agreement(
+        a, b * [[1], [1], [0]] + np.eye(3, 9, 8) * [[0], [0], [1]], np.ones(9)
+    )
     assert inner == pytest.approx(1.6 / 3) and median == pytest.approx(0.6)
 
 
@@ -214,7 +238,9 @@ def test_people_in_neither_group() -> None:
     part = deal_thirds(np.zeros(48, dtype=int), rng)
     np.testing.assert_array_equal(np.bincount(part), [18, 18, 12])
     data, fit = coarse(), Fitter("parts", 6, 0)
-    (plain, adjusted), (again, _) = third_people([data, data], fit, RANK, [part, part], [(7,), (7,)])
+    (plain, adjusted), (again, _) = third_people(
+        [data, data], fit, RANK, [part, part], [(7,), (7,)]
+    )
     assert plain == pytest.approx(again, rel=1e-9)
     assert 0.8 < plain <= 1 and 0.5 < adjusted <= 1
     # one global factor is all that random subjects share: without it loadings no longer agree
@@ -246,7 +272,9 @@ def test_local_optima_are_other_good_numbers() -> None:
         null, errors = np.full((n, 5, 6), 0.3), np.full((n, 9), 0.4)
         null += 0.001 * np.arange(5)[None, :, None]
         third, ones = np.full((n, 2, 2), 0.5), np.ones(n)
-        return Evidence(np.arange(2, 2 + n), split, null, errors, errors, ones, ones, ones, third, third)
+        return Evidence(
+            np.arange(2, 2 + n), split, null, errors, errors, ones, ones, ones, third, third
+        )
 
     found = evidence([0.9, 0.5, 0.7, 0.6, 0.36, 0.38, 0.31])
     assert recommend(found)[0] == 2
@@ -263,21 +291,38 @@ def test_local_optima_are_other_good_numbers() -> None:
 
 @pytest.mark.parametrize("center", ["auto", pytest.param("zscore", marks=pytest.mark.slow)])
 def test_parts_are_found(center: str) -> None:
-    choice = choose_n_components(three_components(), range(2, 5), method="parts", center=center, **SMALL)  # type: ignore[arg-type]
+    choice = choose_n_components(
+        three_components(), range(2, 5), method="parts", center=center, **SMALL
+    )  # type: ignore[arg-type]
     assert choice.recommended == 3
     assert choice.settings["center"] == ("mean" if center == "auto" else center)
     t = choice.table
-    for name in ("inner_product", "inner_product_median", "correlation", "ari", "stability_coefficient", "loadings"):
+    for name in (
+        "inner_product",
+        "inner_product_median",
+        "correlation",
+        "ari",
+        "stability_coefficient",
+        "loadings",
+    ):
         assert t[name][1] > t[f"null_{name}"][1]
     assert np.isfinite([t["loadings_adjusted"], t["null_loadings_adjusted"]]).all()
-    assert any(reason.startswith("Loadings that two groups give to other people") for reason in choice.reasons)
+    assert any(
+        reason.startswith("Loadings that two groups give to other people")
+        for reason in choice.reasons
+    )
     assert 3 not in choice.others
 
 
 @pytest.mark.slow
 def test_noise_has_no_structure() -> None:
     for seed in range(3):
-        assert choose_n_components(smooth_noise(seed), range(2, 6), method="parts", **SMALL).recommended is None  # type: ignore[arg-type]
+        assert (
+            choose_n_components(
+                smooth_noise(seed), range(2, 6), method="parts", **SMALL
+            ).recommended
+            is None
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

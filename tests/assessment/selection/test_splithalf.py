@@ -48,7 +48,9 @@ def test_sites_count_once_each() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 60), st.integers(1, 4), st.integers(2, 5))
-def test_parts_are_even_overall_and_within_strata(seed: int, n: int, n_strata: int, n_parts: int) -> None:
+def test_parts_are_even_overall_and_within_strata(
+    seed: int, n: int, n_strata: int, n_parts: int
+) -> None:
     rng = np.random.default_rng(seed)
     strata = rng.integers(n_strata, size=n)
     part = deal(strata, n_parts, rng)
@@ -73,7 +75,9 @@ def test_strata_are_combinations_and_numbers_are_cut_at_quartiles() -> None:
 def test_two_copies_of_the_same_subjects_agree_wholly() -> None:
     data = gathered(three_components()).coarse
     twice = data.with_means(np.vstack([data.means, data.means]))
-    found = split_halves([twice], Fitter(METHOD, 6, 0), 3, [np.repeat([0, 1], len(data.means))], [(7,)])[0]
+    found = split_halves(
+        [twice], Fitter(METHOD, 6, 0), 3, [np.repeat([0, 1], len(data.means))], [(7,)]
+    )[0]
     assert found[1] > 0.99 and found[2] > 0.95
     apart = split_halves([data], Fitter(METHOD, 6, 0), 3, [np.arange(48) % 2], [(7,)])[0]
     assert apart[1] < found[1]

@@ -19,15 +19,21 @@ from icofactor.factorization.statistics import Data, Statistics
 from icofactor.factorization.update import State, begin
 from icofactor.streaming import runners
 
-kernels = pytest.importorskip("icofactor.factorization.engines.kernels", reason="numba is not installed")
+kernels = pytest.importorskip(
+    "icofactor.factorization.engines.kernels", reason="numba is not installed"
+)
 
 COMPILED = [pair for pair in METHODS_AND_RULES if METHODS[pair[0]].scheme.kernel]
 
 
-def posed(stats: Statistics, name: str, rules: str, n_components: int, n_starts: int) -> tuple[Problem, State]:
+def posed(
+    stats: Statistics, name: str, rules: str, n_components: int, n_starts: int
+) -> tuple[Problem, State]:
     method = METHODS[name]
     p = Problem.of(stats, method.scheme, rules)
-    return p, begin(p, method.scheme, *draw_starts(p, method, n_components, seeds_of(0), range(n_starts)))
+    return p, begin(
+        p, method.scheme, *draw_starts(p, method, n_components, seeds_of(0), range(n_starts))
+    )
 
 
 def deviations(kind: str = "partition") -> Statistics:
@@ -43,7 +49,9 @@ def assert_same(run: Run, expected: Run, tolerance: float = 1e-9) -> None:
     assert relative(run.objectives, expected.objectives) < tolerance
     assert relative(run.errors, expected.errors) < tolerance
     for factor in ("B", "C"):
-        assert relative(getattr(run.state, factor), getattr(expected.state, factor)) < tolerance, factor
+        assert relative(getattr(run.state, factor), getattr(expected.state, factor)) < tolerance, (
+            factor
+        )
 
 
 @pytest.mark.parametrize("kind", ["partition", "smooth"])
@@ -67,7 +75,9 @@ def test_deviations_equal_the_generic_functions(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("penalty", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["partition", "smooth"])
-def test_a_component_without_loadings_equals_the_generic_functions(kind: str, penalty: float) -> None:
+def test_a_component_without_loadings_equals_the_generic_functions(
+    kind: str, penalty: float
+) -> None:
     method = METHODS["CD-SPNNMF"]
     p, state = posed(small(kind).stats, "CD-SPNNMF", "default", 3, 2)
     p = replace(p, penalty=penalty)
@@ -78,7 +88,9 @@ def test_a_component_without_loadings_equals_the_generic_functions(kind: str, pe
 
 
 @pytest.mark.parametrize(("n_subjects", "n_components"), [(2, 1), (3, 2), (21, 9)])
-@pytest.mark.parametrize("name", ["PNNMF", "LE-SPNNMF", "E-DL", "LE-PPNMF", "CD-PNNMF", "CD-SPNNMF", "parts"])
+@pytest.mark.parametrize(
+    "name", ["PNNMF", "LE-SPNNMF", "E-DL", "LE-PPNMF", "CD-PNNMF", "CD-SPNNMF", "parts"]
+)
 def test_any_size(name: str, n_subjects: int, n_components: int) -> None:
     stats = small("partition", None, True, 24).stats
     p, state = posed(replace(stats, L=stats.L[:n_subjects]), name, "default", n_components, 3)
@@ -89,7 +101,11 @@ def test_any_size(name: str, n_subjects: int, n_components: int) -> None:
 @pytest.mark.parametrize("name", ["LE-PNNMF", "E-PPNMF", "CD-PNNMF", "parts"])
 @pytest.mark.parametrize(
     "course",
-    [Course(160, tol=1e-4), Course(160, halve_at={20, 40, 80}), Course(160, tol=1e-3, halve_at={50})],
+    [
+        Course(160, tol=1e-4),
+        Course(160, halve_at={20, 40, 80}),
+        Course(160, tol=1e-3, halve_at={50}),
+    ],
     ids=["tol", "halving", "both"],
 )
 def test_runs_end_where_they_end_in_the_generic_loop(name: str, course: Course) -> None:
@@ -99,12 +115,16 @@ def test_runs_end_where_they_end_in_the_generic_loop(name: str, course: Course) 
     np.testing.assert_array_equal(run.n_iter, expected.n_iter)
     np.testing.assert_array_equal(run.converged, expected.converged)
     # Starts of parts that have not settled after 160 updates carry rounding along.
-    assert relative(run.objectives[:, -1], expected.objectives[:, -1]) < (1e-8 if name == "parts" else 1e-9)
+    assert relative(run.objectives[:, -1], expected.objectives[:, -1]) < (
+        1e-8 if name == "parts" else 1e-9
+    )
 
 
 def test_diverging_runs_end_and_leave_the_others_alone() -> None:
     p, state = posed(small().stats, "DL", "paper", 3, 4)
-    state = begin(p, METHODS["DL"].scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C)
+    state = begin(
+        p, METHODS["DL"].scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C
+    )
     run = cpu.iterate(p, METHODS["DL"], state, Course(100))
     expected = iterate(p, METHODS["DL"], state, Course(100))
     np.testing.assert_array_equal(run.diverged, [False, True, False, True])
@@ -122,7 +142,9 @@ def test_a_run_can_be_continued() -> None:
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
-def test_answers_do_not_depend_on_threads_or_tasks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_do_not_depend_on_threads_or_tasks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p, state = posed(small().stats, name, "default", 3, 40)
     run = cpu.iterate(p, METHODS[name], state, Course(50))
     monkeypatch.setattr(runners, "n_threads", lambda: 1)
@@ -138,7 +160,8 @@ def test_refinement_gives_the_same_on_both_engines() -> None:
     source = Data(problem.X, problem.design.sites)
     schedule = Refinement(steps=4, faces=3, n_iter=5)
     compiled, generic = (
-        refine(source, problem.design, problem.stats, start, schedule, engine=engine) for engine in ("cpu", "numpy")
+        refine(source, problem.design, problem.stats, start, schedule, engine=engine)
+        for engine in ("cpu", "numpy")
     )
     np.testing.assert_array_equal(compiled.design.faces, generic.design.faces)
     np.testing.assert_allclose(compiled.solution.objective, generic.solution.objective, rtol=1e-9)

@@ -30,7 +30,9 @@ pytestmark = pytest.mark.slow
 N_STARTS = 4
 WHOLE = Course(50)
 """Two whole stretches: each length of a stretch is compiled anew. Others have a rest, as 45 does."""
-CASES = [(name, "default") for name in PAPER_METHODS] + [(name, "paper") for name in ("E-DL", "LE-PNNMF", "PPNMF")]
+CASES = [(name, "default") for name in PAPER_METHODS] + [
+    (name, "paper") for name in ("E-DL", "LE-PNNMF", "PPNMF")
+]
 
 
 def posed(
@@ -64,7 +66,9 @@ def assert_same(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize(("name", "rules"), CASES)
 def test_every_method_equals_numpy(name: str, rules: str) -> None:
     p, state = posed(name, rules)
-    assert_same(jax_engine.iterate(p, METHODS[name], state, WHOLE), iterate(p, METHODS[name], state, WHOLE))
+    assert_same(
+        jax_engine.iterate(p, METHODS[name], state, WHOLE), iterate(p, METHODS[name], state, WHOLE)
+    )
 
 
 @pytest.mark.parametrize("name", ["E-DL", "LE-SPNNMF", "E-PPNMF"])
@@ -81,42 +85,66 @@ def test_overlapping_columns_and_a_run_that_goes_on() -> None:
     method = METHODS["LE-PNNMF"]
     p, state = posed("LE-PNNMF", kind="exponential")
     half = jax_engine.iterate(p, method, state, Course(20))
-    assert_same(jax_engine.iterate(p, method, half.state, Course(20)), iterate(p, method, half.state, Course(20)))
+    assert_same(
+        jax_engine.iterate(p, method, half.state, Course(20)),
+        iterate(p, method, half.state, Course(20)),
+    )
     whole = iterate(p, method, state, Course(40))
-    assert relative(jax_engine.iterate(p, method, half.state, Course(20)).state.B, whole.state.B) < 1e-9
+    assert (
+        relative(jax_engine.iterate(p, method, half.state, Course(20)).state.B, whole.state.B)
+        < 1e-9
+    )
 
 
 @pytest.mark.parametrize(("name", "rules"), [("LE-PNNMF", "paper"), ("LE-PPNMF", "default")])
-def test_the_form_for_accelerators_equals_numpy(name: str, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_form_for_accelerators_equals_numpy(
+    name: str, rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several ticks written out one after the other, as on a GPU."""
     monkeypatch.setattr(jax_engine, "has_accelerator", lambda: True)
     p, state = posed(name, rules)
-    assert_same(jax_engine.iterate(p, METHODS[name], state, Course(45)), iterate(p, METHODS[name], state, Course(45)))
+    assert_same(
+        jax_engine.iterate(p, METHODS[name], state, Course(45)),
+        iterate(p, METHODS[name], state, Course(45)),
+    )
 
 
 def test_a_sparse_K() -> None:
     sites = masked_sites()
-    stats = Statistics.from_data(positive_data(sites.coordinates, 12), Design(sites, "smooth", level=1, sigma=0.05))
+    stats = Statistics.from_data(
+        positive_data(sites.coordinates, 12), Design(sites, "smooth", level=1, sigma=0.05)
+    )
     method = METHODS["LE-SPNNMF"]
     p = Problem.of(stats, method.scheme)
     assert sp.issparse(p.K)
     B, C = draw_starts(p, method, 2, seeds_of(0), range(N_STARTS))
     state = begin(p, method.scheme, B, C)
-    assert_same(jax_engine.iterate(p, method, state, Course(20)), iterate(p, method, state, Course(20)))
+    assert_same(
+        jax_engine.iterate(p, method, state, Course(20)), iterate(p, method, state, Course(20))
+    )
 
 
 def test_no_update_at_all() -> None:
     p, state = posed("LE-PNNMF")
     found = jax_engine.iterate(p, METHODS["LE-PNNMF"], state, Course(0))
-    assert found.objectives.shape == (N_STARTS, 1) and (found.n_iter == 0).all() and found.state.y_B is None
+    assert (
+        found.objectives.shape == (N_STARTS, 1)
+        and (found.n_iter == 0).all()
+        and found.state.y_B is None
+    )
     np.testing.assert_array_equal(found.state.B, state.B)
 
 
 def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
     method = METHODS["DL"]
     p, state = posed("DL", "paper")
-    state = begin(p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C)
-    found, expected = jax_engine.iterate(p, method, state, Course(45)), iterate(p, method, state, Course(45))
+    state = begin(
+        p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C
+    )
+    found, expected = (
+        jax_engine.iterate(p, method, state, Course(45)),
+        iterate(p, method, state, Course(45)),
+    )
     np.testing.assert_array_equal(found.diverged, [False, True, False, True])
     np.testing.assert_array_equal(found.n_iter, expected.n_iter)
     np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
@@ -137,7 +165,9 @@ def test_tol_ends_each_run_at_its_own_update() -> None:
 def test_halving() -> None:
     p, state = posed("E-PNNMF", n_starts=7)
     told: list[int] = []
-    found = jax_engine.iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20}, on_update=told.append))
+    found = jax_engine.iterate(
+        p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20}, on_update=told.append)
+    )
     assert_same(found, iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20})))
     assert sorted(found.n_iter) == [10] * 4 + [20] * 2 + [45]
     assert told == sorted(told) and told[-1] == 45
@@ -158,8 +188,17 @@ def test_the_estimator_takes_it() -> None:
     sites = masked_sites()
     X = positive_data(sites.coordinates, 12).T
     # the method it was made for: coordinate descent creeps along a flat valley here and amplifies rounding
-    given: dict[str, Any] = {"mesh": sites, "method": "LE-PNNMF", "level": 0, "n_starts": 2, "n_iter": 30, "tol": 0.0}
-    fit = lambda engine: CorticalFactorization(2, refinement=Refinement(1, 2, 6), engine=engine, **given).fit(X)
+    given: dict[str, Any] = {
+        "mesh": sites,
+        "method": "LE-PNNMF",
+        "level": 0,
+        "n_starts": 2,
+        "n_iter": 30,
+        "tol": 0.0,
+    }
+    fit = lambda engine: CorticalFactorization(
+        2, refinement=Refinement(1, 2, 6), engine=engine, **given
+    ).fit(X)
     found, expected = fit("jax"), fit("numpy")
     assert found.starts_.engine == "jax"
     assert relative(found.components_, expected.components_) < 1e-8
@@ -172,7 +211,11 @@ def test_jax_stays_as_the_user_has_it() -> None:
     import jax
     import jax.numpy as jnp
 
-    settings = lambda: (jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision, jnp.ones(2).dtype)
+    settings = lambda: (
+        jax.config.jax_enable_x64,
+        jax.config.jax_default_matmul_precision,
+        jnp.ones(2).dtype,
+    )
     before = settings()
     p, state = posed("PNNMF")
     jax_engine.iterate(p, METHODS["PNNMF"], state, WHOLE)
@@ -185,7 +228,9 @@ def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     large = choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9)
     assert large.name == "jax" and "GPU" in large.reason and "large" in large.reason
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10).name == "numpy"
-    assert choose_engine("auto", p, METHODS["CD-PNNMF"], 2, 10**9).name != "jax", "it compiles for a minute"
+    assert choose_engine("auto", p, METHODS["CD-PNNMF"], 2, 10**9).name != "jax", (
+        "it compiles for a minute"
+    )
     monkeypatch.setattr(engines, "has_gpu", lambda: False)
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9).name != "jax"
     assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).reason == "asked for"

@@ -33,10 +33,14 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     model, diagnostics = small_fit(sites, "both", mask=inward < 0.85)
     front = np.clip(sites.coordinates[:, 1], 0, None) * (sites.hemisphere == 0)
     back = np.clip(-sites.coordinates[:, 1], 0, None) * (sites.hemisphere == 1)
-    model.components_ = np.stack([front, 2 * back, 0.5 + 0.1 * sites.coordinates[:, 2]]) * model.mask_
+    model.components_ = (
+        np.stack([front, 2 * back, 0.5 + 0.1 * sites.coordinates[:, 2]]) * model.mask_
+    )
     spread = len(model.loadings_) * model.loadings_.var(axis=0)
     model.explained_variance_ = (model.components_**2).sum(axis=1) * spread
-    model.explained_variance_ratio_ = model.explained_variance_ / model.total_variance_  # a model is refused without
+    model.explained_variance_ratio_ = (
+        model.explained_variance_ / model.total_variance_
+    )  # a model is refused without
     folder = tmp_path_factory.mktemp("fitted")
     model.save(folder / "model.zip")
     save_diagnostics(diagnostics, folder / "diagnostics.npz")
@@ -48,10 +52,13 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
         "reasons": [SCRIPT],
     }
     (folder / "selection.json").write_text(json.dumps(selection))
-    spread = Bootstrap(model.components_ / 9, np.abs(model.loadings_) / 9, np.linspace(0.5, 0.95, 12).reshape(4, 3))
+    spread = Bootstrap(
+        model.components_ / 9, np.abs(model.loadings_) / 9, np.linspace(0.5, 0.95, 12).reshape(4, 3)
+    )
     spread.save(folder, model, diagnostics.subjects)
     regions = Atlas(
-        (sites.coordinates[:, 1] > 0) + 2 * sites.hemisphere, tuple(f"{s} {r}" for s in SIDES for r in REGIONS)
+        (sites.coordinates[:, 1] > 0) + 2 * sites.hemisphere,
+        tuple(f"{s} {r}" for s in SIDES for r in REGIONS),
     )
     write_overlap(overlap(model, regions, n_spins=20), folder / "atlas_overlap.tsv")
     write_dlabel(folder / "atlas.dlabel.nii", regions.labels.reshape(2, -1) % 2 + 1)
@@ -66,9 +73,17 @@ def associated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ico.fit_cohort(cohort, ico.CorticalFactorization(2, n_starts=2, level=1), place, figures=False)
     levels = [(SCRIPT, CLOSING, "$x^$")[i % 3] for i in range(30)]
     names, age = list(cohort.subjects), np.asarray(cohort.participants["age"])
-    people = {"participant_id": names, "age": age, IMAGE: levels, "group": ["patient", *["control"] * 5] * 5}
+    people = {
+        "participant_id": names,
+        "age": age,
+        IMAGE: levels,
+        "group": ["patient", *["control"] * 5] * 5,
+    }
     write_tsv(place.parent / "people.tsv", people)
-    write_tsv(place.parent / "behaviour.tsv", {"participant_id": names, IMAGE: age % 7, "$x^$": np.sqrt(age)})
+    write_tsv(
+        place.parent / "behaviour.tsv",
+        {"participant_id": names, IMAGE: age % 7, "$x^$": np.sqrt(age)},
+    )
     write_associations(
         place,
         None,
@@ -92,7 +107,12 @@ def write_dlabel(path: Path, labels: np.ndarray) -> None:
 
     used = np.arange(labels.shape[1]) >= 10
     left, right = (nib.cifti2.BrainModelAxis.from_mask(used, f"cortex_{side}") for side in SIDES)
-    table = {0: ("???", (0.0, 0.0, 0.0, 0.0)), **{i: (name, (0.1, 0.2, 0.3, 1.0)) for i, name in enumerate(REGIONS, 1)}}
-    header = nib.cifti2.Cifti2Header.from_axes((nib.cifti2.LabelAxis(["atlas"], [table]), left + right))
+    table = {
+        0: ("???", (0.0, 0.0, 0.0, 0.0)),
+        **{i: (name, (0.1, 0.2, 0.3, 1.0)) for i, name in enumerate(REGIONS, 1)},
+    }
+    header = nib.cifti2.Cifti2Header.from_axes(
+        (nib.cifti2.LabelAxis(["atlas"], [table]), left + right)
+    )
     data = labels[:, used].reshape(1, -1).astype(np.float32)
     nib.save(nib.Cifti2Image(data, header), path)

@@ -22,7 +22,9 @@ from icofactor.sphere.sites import Sites
 pytestmark = pytest.mark.slow
 
 
-def model(hemi: str = "left", on: Any = "vertices", mesh: str = "fsaverage5", k: int = 2, **more: Any) -> Any:
+def model(
+    hemi: str = "left", on: Any = "vertices", mesh: str = "fsaverage5", k: int = 2, **more: Any
+) -> Any:
     """Components that grow toward the front (+y), so that where it is shows in the picture."""
     sites = Sites.named(mesh, on=on, hemi=hemi)  # type: ignore[arg-type]
     front = np.clip(sites.coordinates[:, 1], 0, None)
@@ -73,7 +75,10 @@ def test_the_sphere_has_nilearns_vertices() -> None:
 
 def test_shapes_are_nilearns(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read from its files; where these are elsewhere one day, nilearn itself is asked."""
-    read = lambda: [surfaces.embedded_depth("right"), *(surfaces.embedded_shape(n, "left") for n in surfaces._NILEARN)]
+    read = lambda: [
+        surfaces.embedded_depth("right"),
+        *(surfaces.embedded_shape(n, "left") for n in surfaces._NILEARN),
+    ]
     from_files = read()
     monkeypatch.setattr(surfaces, "_embedded", lambda name: None)
     for one, other in zip(from_files, read(), strict=True):
@@ -112,18 +117,38 @@ def test_text_stays_inside_charts() -> None:
     """Their places are given."""
     d = small_fit(Sites.named("fsaverage3"), "left", k=3, n_starts=3)[1]
     for scale in (1e-9, 1.0, 123456789.0):
-        c = replace(d.convergence, objective=scale * d.convergence.objective, band=scale * d.convergence.band)
+        c = replace(
+            d.convergence,
+            objective=scale * d.convergence.objective,
+            band=scale * d.convergence.band,
+        )
         other = replace(d, convergence=c, l1_C=1e-4 * scale * d.l1_C, residual=1e3 * d.residual)
-        for draw in (charts.draw_convergence, charts.draw_explained, charts.draw_sparsity, charts.draw_similarity):
+        for draw in (
+            charts.draw_convergence,
+            charts.draw_explained,
+            charts.draw_sparsity,
+            charts.draw_similarity,
+        ):
             figure = draw(other)
             figure.canvas.draw()
             box = figure.get_tightbbox()
             width, height = figure.get_size_inches()
-            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (draw.__name__, scale)
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (
+                draw.__name__,
+                scale,
+            )
 
 
 def test_numbers_of_logarithmic_axes() -> None:
-    shown = {1: "1", 0.05: "0.05", 1000: "1,000", 123456: "123,456", 1e6: "10⁶", 1.16e6: "1.16 × 10⁶", 2e-5: "2 × 10⁻⁵"}
+    shown = {
+        1: "1",
+        0.05: "0.05",
+        1000: "1,000",
+        123456: "123,456",
+        1e6: "10⁶",
+        1.16e6: "1.16 × 10⁶",
+        2e-5: "2 × 10⁻⁵",
+    }
     assert {value: charts._plain(value) for value in shown} == shown
 
 
@@ -177,7 +202,9 @@ def test_labels_stay_inside_and_clear_of_the_maps() -> None:
     assert bar.y1 <= pictures(figure)[-1].get_window_extent().y0
 
 
-@pytest.mark.parametrize("views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]])
+@pytest.mark.parametrize(
+    "views", [["dorsal"], ["lateral", "medial"], ["lateral", "medial", "dorsal", "ventral"]]
+)
 def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     figure = plot_components(model(mesh="fsaverage3"), views=views, shares=[0.1, 0.1])
     figure.canvas.draw()
@@ -189,7 +216,9 @@ def test_a_note_says_what_the_percentages_are(views: list[str]) -> None:
     assert box.y0 >= 0
     assert box.y1 <= bar.y0
     assert bar.y1 <= pictures(figure)[-1].get_window_extent().y0
-    assert not [t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()]
+    assert not [
+        t for t in plot_components(model(mesh="fsaverage3")).texts if "variance" in t.get_text()
+    ]
 
 
 def test_a_hemisphere_that_nobody_named_is_drawn_without_a_side() -> None:
@@ -209,13 +238,21 @@ def test_a_fit_without_hemi_can_be_drawn() -> None:
 
 
 def test_a_model_that_is_not_fitted() -> None:
-    with pytest.raises(NotFittedError, match="CorticalFactorization has no components to draw yet: call fit first"):
+    with pytest.raises(
+        NotFittedError, match="CorticalFactorization has no components to draw yet: call fit first"
+    ):
         plot_components(CorticalFactorization())
 
 
 def test_components_can_be_chosen_and_units_are_shown() -> None:
-    figure = plot_components(model(k=5, mesh="fsaverage3"), components=[3, 1], views=["dorsal"], units="mm")
-    assert [text.get_text() for text in figure.texts] == ["Component 4", "Component 2", "left dorsal"]
+    figure = plot_components(
+        model(k=5, mesh="fsaverage3"), components=[3, 1], views=["dorsal"], units="mm"
+    )
+    assert [text.get_text() for text in figure.texts] == [
+        "Component 4",
+        "Component 2",
+        "left dorsal",
+    ]
     assert figure.axes[-1].get_xlabel() == "Component (mm)"
     assert len(pictures(figure)) == 2
 
@@ -285,7 +322,10 @@ def test_pyplot_is_not_touched() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"surface": "flat"}, "one that is there: 'inflated', 'pial', 'midthickness', 'white', 'sphere'"),
+        (
+            {"surface": "flat"},
+            "one that is there: 'inflated', 'pial', 'midthickness', 'white', 'sphere'",
+        ),
         ({"surface": "very inflated"}, "one that is there: 'inflated'"),
         ({"components": [2]}, "some of 0 to 1"),
         ({"components": []}, "some of 0 to 1"),
@@ -304,7 +344,10 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], expected: str) -> 
 def test_every_surface_is_another_picture_and_one_view_may_be_named() -> None:
     fitted = model(k=1, mesh="fsaverage3")
     shapes = ("inflated", "midthickness")
-    shown = [panel(plot_components(fitted, surface=shape, views="lateral"), 0).tobytes() for shape in shapes]
+    shown = [
+        panel(plot_components(fitted, surface=shape, views="lateral"), 0).tobytes()
+        for shape in shapes
+    ]
     assert len(set(shown)) == len(shapes)
     with pytest.raises(ArgumentError) as raised:
         plot_components(fitted, views="latrl")

@@ -88,7 +88,13 @@ def test_the_page_names_nothing_outside(page: str) -> None:
 
 def test_the_policy_lets_only_the_pages_own_script_run(page: str) -> None:
     elements = Elements(page)
-    policy = str(next(a["content"] for _, a in elements.found if a.get("http-equiv") == "Content-Security-Policy"))
+    policy = str(
+        next(
+            a["content"]
+            for _, a in elements.found
+            if a.get("http-equiv") == "Content-Security-Policy"
+        )
+    )
     digest = base64.b64encode(hashlib.sha256(elements.scripts[1].encode()).digest()).decode()
     assert policy.startswith("default-src 'none';")
     assert f"script-src 'sha256-{digest}';" in policy
@@ -99,15 +105,21 @@ def test_hostile_words_arrive_as_they_are(page: str) -> None:
     content = content_of(page)
     assert content["panels"]["subjects"][:3] == [SCRIPT, IMAGE, CLOSING]
     assert IMAGE in {column["column"] for column in content["panels"]["columns"]}
-    assert content["methods"].startswith(f"Cortical maps were factorized. {CLOSING}\n\n## Assessment\n")
+    assert content["methods"].startswith(
+        f"Cortical maps were factorized. {CLOSING}\n\n## Assessment\n"
+    )
     assert content["selection"]["reasons"] == [SCRIPT]
     assert json.loads(content["provenance"])["warnings"] == [IMAGE]
-    assert "window.hacked" not in re.sub(r"<script type=\"application/json\".*?</script>", "", page, flags=re.S)
+    assert "window.hacked" not in re.sub(
+        r"<script type=\"application/json\".*?</script>", "", page, flags=re.S
+    )
 
 
 def test_the_page_says_how_and_not_where(page: str) -> None:
     shown = json.loads(content_of(page)["provenance"])
-    assert shown["model"] == {"mask": "lh.mask", "n_components": 3} and shown["inputs"].startswith("1 file; ")
+    assert shown["model"] == {"mask": "lh.mask", "n_components": 3} and shown["inputs"].startswith(
+        "1 file; "
+    )
     assert "private" not in page
 
 
@@ -133,7 +145,9 @@ def test_layers_hold_the_maps(page: str, fitted: Fitted) -> None:
 
 
 @pytest.mark.slow
-def parts_page(k: int = 3, recommended: int | None = 3, **settings: Any) -> tuple[Any, dict[str, Any], str]:
+def parts_page(
+    k: int = 3, recommended: int | None = 3, **settings: Any
+) -> tuple[Any, dict[str, Any], str]:
     """The page of parts on one hemisphere, with a selection beside it."""
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.report.selection_files import SelectionFiles
@@ -168,7 +182,9 @@ def test_parts_say_what_they_mean(center: str, units: str, scale: str) -> None:
     assert panels["units"] == units  # of residuals
     assert panels["signed"] == (center != "none")
     assert summary["trust"] == in_one_line(model.recurrence_, model.starts_.n_near)
-    np.testing.assert_allclose([np.nan if v is None else v for v in panels["recurrence"]], model.recurrence_, rtol=1e-4)
+    np.testing.assert_allclose(
+        [np.nan if v is None else v for v in panels["recurrence"]], model.recurrence_, rtol=1e-4
+    )
     assert {"viridis", "diverging"} <= set(content["cortex"]["ramps"])
 
 
@@ -180,7 +196,9 @@ def test_a_page_says_what_the_maps_were_adjusted_for() -> None:
     assert content["panels"]["adjusted"] == [["age", "regressed out before the fit"]]
     assert [column["column"] for column in content["panels"]["columns"]] == [IMAGE]
     assert [item.column for item in clearest_columns(fit)] == [IMAGE]
-    plain = content_of(render_page(replace(fit, model=small_fit(Sites.named("fsaverage3"), "left")[0])))
+    plain = content_of(
+        render_page(replace(fit, model=small_fit(Sites.named("fsaverage3"), "left")[0]))
+    )
     assert plain["summary"]["adjusted"] == [] and plain["summary"]["harmonized"] is None
     assert {column["column"] for column in plain["panels"]["columns"]} == {"age", IMAGE}
 
@@ -192,14 +210,18 @@ def adjusted_fit() -> FitDescription:
     sites = Sites.named("fsaverage3")
     model, d = small_fit(sites, "left")
     ages = {"age": next(item.values for item in d.associations if item.column == "age")}
-    model.covariates_ = Covariates.fit(np.ones((12, sites.n)) + np.arange(12)[:, None], ["age"], ages)
+    model.covariates_ = Covariates.fit(
+        np.ones((12, sites.n)) + np.arange(12)[:, None], ["age"], ages
+    )
     return FitDescription.of(model, d)
 
 
 def test_no_share_above_all_of_the_variance_is_shown(page: str, fitted: Fitted) -> None:
     """What overlapping components carry alone adds up to more than there is: titles and menus show what is unique."""
     d, content = fitted.diagnostics, content_of(page)
-    shares = [layer["share"] for layer in content["cortex"]["layers"] if layer["key"] == "component"]
+    shares = [
+        layer["share"] for layer in content["cortex"]["layers"] if layer["key"] == "component"
+    ]
     np.testing.assert_allclose(shares, d.unique, rtol=1e-4)
     for alone, shown in ((d.unique + 0.1, True), (d.unique + 1, False), (d.unique - 0.01, False)):
         other = replace(d, alone=alone)
@@ -222,7 +244,9 @@ def test_figures_are_fit_for_print() -> None:
 def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     sites = Sites.named("fsaverage5", hemi="both")
     model, d = small_fit(sites, "both", k=10, n_starts=1)
-    model.components_ = np.random.default_rng(0).random(model.components_.shape)  # the worst that can come
+    model.components_ = np.random.default_rng(0).random(
+        model.components_.shape
+    )  # the worst that can come
     assert len(render_page(FitDescription.of(model, d))) < 3e6
 
 
@@ -239,12 +263,16 @@ def test_ten_components_of_fsaverage5_fit_into_three_megabytes() -> None:
     ids=["one", "faces", "sphere", "fifty", "points"],
 )
 def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
-    content = content_of(render_page(FitDescription.of(*small_fit(sites, hemi, k, n_starts=1, n_iter=20, tol=0.0))))
+    content = content_of(
+        render_page(FitDescription.of(*small_fit(sites, hemi, k, n_starts=1, n_iter=20, tol=0.0)))
+    )
     if sites.triangles is None:
         assert "needs the mesh's triangles" in content["cortex"]["missing"]
         return
     shapes = content["cortex"]["shapes"]
-    assert shapes == (["inflated", "pial", "midthickness", "white", "sphere"] if sites.name else ["sphere"])
+    assert shapes == (
+        ["inflated", "pial", "midthickness", "white", "sphere"] if sites.name else ["sphere"]
+    )
     components = [layer for layer in content["cortex"]["layers"] if layer["key"] == "component"]
     assert len(components) == k
     n = len(sites.frames) * (sites.n // len(sites.frames) if sites.on == "vertices" else 642)
@@ -253,7 +281,10 @@ def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_page_and_figures(
-    fitted: Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fitted: Fitted,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("icofactor.results.report.panels.DPI", 40)
     assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q"]) == 0
@@ -261,9 +292,24 @@ def test_the_command_writes_page_and_figures(
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     assert {"components.pdf", "selection.pdf", "stability.pdf", "atlas_overlap.pdf"} <= names
     assert {name.rpartition(".")[2] for name in names} == {"png", "pdf"}
-    assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures"]) == 2
+    assert (
+        main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures"]) == 2
+    )
     assert "exists; pass --overwrite to replace it" in capsys.readouterr().err
-    assert main(["report", str(fitted.folder), "-o", str(tmp_path / "out"), "-q", "--no-figures", "--overwrite"]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(fitted.folder),
+                "-o",
+                str(tmp_path / "out"),
+                "-q",
+                "--no-figures",
+                "--overwrite",
+            ]
+        )
+        == 0
+    )
 
 
 def test_figures_of_an_earlier_report_go_and_nothing_else(
@@ -272,7 +318,14 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(
     one_panel = [("components.png", b"new", 1.0)]
     monkeypatch.setattr("icofactor.results.report.page.drawn_panels", lambda fit: one_panel)
     folder = tmp_path / "figures"
-    names = ("components.png", "components-02.png", "stability.pdf", "participants-01_age.png", "mine.png", "maps.svg")
+    names = (
+        "components.png",
+        "components-02.png",
+        "stability.pdf",
+        "participants-01_age.png",
+        "mine.png",
+        "maps.svg",
+    )
     with Publication(tmp_path).filled() as new:
         (new / "figures").mkdir()
         for name in names[:4]:
@@ -292,7 +345,15 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(
 
 def test_fs_lr_32k_has_a_page() -> None:
     sites = Sites.both(fs_lr_sites("left"), fs_lr_sites("right"))
-    model, d = small_fit(sites, "both", k=2, mask=np.abs(sites.coordinates[:, 0]) < 0.9, n_starts=1, n_iter=20, tol=0.0)
+    model, d = small_fit(
+        sites,
+        "both",
+        k=2,
+        mask=np.abs(sites.coordinates[:, 0]) < 0.9,
+        n_starts=1,
+        n_iter=20,
+        tol=0.0,
+    )
     text = render_page(FitDescription.of(model, d))
     cortex = content_of(text)["cortex"]
     assert cortex["shapes"] == ["sphere"]
@@ -307,16 +368,22 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
     content, model = content_of(page), fitted.model
     assert content["selection"]["recommended"] == 3
     assert content["selection"]["table"][IMAGE] == [1.0, None]
-    assert [chart["title"] for chart in content["selection"]["charts"]] == ["Do halves of the subjects agree?"]
+    assert [chart["title"] for chart in content["selection"]["charts"]] == [
+        "Do halves of the subjects agree?"
+    ]
     expected = np.linspace(0.5, 0.95, 12).reshape(4, 3).mean(axis=0)
     np.testing.assert_allclose(content["stability"]["stability"], expected, rtol=1e-4)
     expected = np.abs(model.loadings_).ravel() / 9
     np.testing.assert_allclose(array_of(content, content["loading_se"]), expected, rtol=1e-6)
     layers = [layer for layer in content["cortex"]["layers"] if layer["key"] == "error"]
-    assert [layer["name"] for layer in layers] == [f"Standard error of component {j}" for j in (1, 2, 3)]
+    assert [layer["name"] for layer in layers] == [
+        f"Standard error of component {j}" for j in (1, 2, 3)
+    ]
     codes = array_of(content, layers[1]["values"]).astype(float)
     shown = layers[1]["from"] + (layers[1]["to"] - layers[1]["from"]) * (codes - 1) / 65534
-    np.testing.assert_allclose(shown[model.mask_], model.components_[1][model.mask_] / 9, atol=1e-4 * layers[1]["to"])
+    np.testing.assert_allclose(
+        shown[model.mask_], model.components_[1][model.mask_] / 9, atol=1e-4 * layers[1]["to"]
+    )
     table = content["overlap"]
     assert set(table["component"]) == {1, 2, 3}
     assert f"left {IMAGE}" in table["region"]
@@ -338,14 +405,18 @@ def test_what_select_found_is_on_the_page(page: str, fitted: Fitted) -> None:
         ("selection.json", '{"table": {}, "recommended": 1, "reasons": []}'),
     ],
 )
-def test_what_is_of_another_fit_is_refused_by_name(fitted: Fitted, tmp_path: Path, name: str, text: str) -> None:
+def test_what_is_of_another_fit_is_refused_by_name(
+    fitted: Fitted, tmp_path: Path, name: str, text: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(FileError) as raised:
         read_selection_files(tmp_path, fitted.model, fitted.diagnostics.subjects)
     assert raised.value.path == str(tmp_path / name)
 
 
-def test_errors_of_another_fit_with_as_many_components_are_refused(fitted: Fitted, tmp_path: Path) -> None:
+def test_errors_of_another_fit_with_as_many_components_are_refused(
+    fitted: Fitted, tmp_path: Path
+) -> None:
     model, subjects = fitted.model, fitted.diagnostics.subjects
     spread = Bootstrap(model.components_ / 9, np.abs(model.loadings_) / 9, np.full((4, 3), 0.9))
     other = SimpleNamespace(components_=1.01 * model.components_, hemi_="both", sites_=model.sites_)
@@ -370,25 +441,45 @@ def test_parcels_have_one_colour_in_files_page_and_figures(fitted: Fitted, tmp_p
     page = array_of(content, content["cortex"]["distinct"]).reshape(-1, 3)
     stem = "hemi-L_space-fsaverage_den-3k_desc-icofactor_dseg"
     labels = nib.load(tmp_path / f"{stem}.label.gii").labeltable.labels[1:]
-    np.testing.assert_array_equal(np.round(255 * np.array([label.rgba[:3] for label in labels])), page)
-    np.testing.assert_array_equal(nib.freesurfer.read_annot(tmp_path / f"{stem}.annot")[1][1:, :3], page)
-    keys = [text for text in plot_maps(fit.model, fit.diagnostics).texts if text.get_bbox_patch() is not None]
+    np.testing.assert_array_equal(
+        np.round(255 * np.array([label.rgba[:3] for label in labels])), page
+    )
+    np.testing.assert_array_equal(
+        nib.freesurfer.read_annot(tmp_path / f"{stem}.annot")[1][1:, :3], page
+    )
+    keys = [
+        text
+        for text in plot_maps(fit.model, fit.diagnostics).texts
+        if text.get_bbox_patch() is not None
+    ]
     drawn = [to_rgb(text.get_bbox_patch().get_facecolor()) for text in keys]
     np.testing.assert_array_equal(np.round(255 * np.array(drawn)), page)
     rows = (tmp_path / "desc-icofactor_dseg.tsv").read_text().splitlines()[1:]
-    assert [bytes.fromhex(row.split("\t")[2][1:]) for row in rows] == [bytes(colour) for colour in page]
+    assert [bytes.fromhex(row.split("\t")[2][1:]) for row in rows] == [
+        bytes(colour) for colour in page
+    ]
 
 
 def test_nothing_beside_the_fit(fitted: Fitted, tmp_path: Path) -> None:
     found = read_selection_files(tmp_path, fitted.model, fitted.diagnostics.subjects)
     assert set(vars(found).values()) == {None}
-    content = content_of(render_page(FitDescription.of(fitted.model, fitted.diagnostics, selection=found)))
-    assert content["selection"] is content["stability"] is content["overlap"] is content["loading_se"] is None
+    content = content_of(
+        render_page(FitDescription.of(fitted.model, fitted.diagnostics, selection=found))
+    )
+    assert (
+        content["selection"]
+        is content["stability"]
+        is content["overlap"]
+        is content["loading_se"]
+        is None
+    )
 
 
 def test_regions_of_a_dlabel_atlas_are_on_the_page(fitted: Fitted) -> None:
     atlas = [fitted.folder / "atlas.dlabel.nii"]
-    content = content_of(render_page(FitDescription.of(fitted.model, fitted.diagnostics, atlas=atlas)))
+    content = content_of(
+        render_page(FitDescription.of(fitted.model, fitted.diagnostics, atlas=atlas))
+    )
     regions = content["cortex"]["regions"]
     coordinates = fitted.model.sites_.coordinates.reshape(2, -1, 3)
     for half in range(2):
@@ -409,9 +500,13 @@ def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:
             assert archive.read(f"icofactor/results/report/assets/{path.name}") == path.read_bytes()
 
 
-def test_folders_without_a_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_without_a_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(tmp_path / "none"), "-q"]) == 2
-    assert "none is not a folder; it should be one that icofactor fit wrote" in capsys.readouterr().err
+    assert (
+        "none is not a folder; it should be one that icofactor fit wrote" in capsys.readouterr().err
+    )
     assert main(["report", str(tmp_path), "-q"]) == 2
     assert "model.zip: no such file" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

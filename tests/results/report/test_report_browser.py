@@ -23,14 +23,24 @@ from icofactor.results.report.page import render_page, write_page
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tested")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: the page is not tested"
+)
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tested in it"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="chromium is not installed: the page is not tested in it"
+    ),
     pytest.mark.slow,
 ]
 FLAGS = [
-    *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox", "--no-first-run", "--disable-sync"),
+    *(
+        "--use-angle=swiftshader",
+        "--enable-unsafe-swiftshader",
+        "--no-sandbox",
+        "--no-first-run",
+        "--disable-sync",
+    ),
     *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
 ]
 
@@ -138,12 +148,23 @@ def test_front_and_sides_are_where_anatomists_expect_them(view: Opened) -> None:
     assert not coloured(panes["right lateral"]).any()
     assert not coloured(panes["right medial"]).any()
     half = panes["left lateral"].shape[1] // 2
-    assert coloured(panes["left lateral"])[:, :half].sum() > 20 * coloured(panes["left lateral"])[:, half:].sum() > -1
-    assert coloured(panes["left medial"])[:, half:].sum() > 20 * coloured(panes["left medial"])[:, :half].sum() > -1
+    assert (
+        coloured(panes["left lateral"])[:, :half].sum()
+        > 20 * coloured(panes["left lateral"])[:, half:].sum()
+        > -1
+    )
+    assert (
+        coloured(panes["left medial"])[:, half:].sum()
+        > 20 * coloured(panes["left medial"])[:, :half].sum()
+        > -1
+    )
     view.page.locator("#component").select_option("1")  # the back of the right hemisphere
     panes = view.panes()
     assert not coloured(panes["left lateral"]).any()
-    assert coloured(panes["right lateral"])[:, :half].sum() > 20 * coloured(panes["right lateral"])[:, half:].sum()
+    assert (
+        coloured(panes["right lateral"])[:, :half].sum()
+        > 20 * coloured(panes["right lateral"])[:, half:].sum()
+    )
 
 
 def test_turning_one_view_turns_all_in_step(view: Opened) -> None:
@@ -159,7 +180,9 @@ def test_turning_one_view_turns_all_in_step(view: Opened) -> None:
     # the outlines of the two hemispheres mirror each other, before and after
     for panes in (before, after):
         for side in ("lateral", "medial"):
-            left, right = ((panes[f"{half} {side}"] < 0.99).any(axis=2) for half in ("left", "right"))
+            left, right = (
+                (panes[f"{half} {side}"] < 0.99).any(axis=2) for half in ("left", "right")
+            )
             assert (left == right[:, ::-1]).mean() > 0.95
     assert (np.abs(after["left lateral"] - after["right lateral"][:, ::-1]) > 0.3).mean() < 0.2
 
@@ -194,7 +217,14 @@ def test_pointing_reads_the_stored_value(view: Opened, fitted: Fitted, layer: st
     view.page.locator("#layer").select_option(layer)
     width = np.ptp(values[model.mask_])
     seen = set()
-    for across, down in ((0.2, 0.25), (0.28, 0.3), (0.75, 0.25), (0.7, 0.2), (0.22, 0.66), (0.78, 0.66)):
+    for across, down in (
+        (0.2, 0.25),
+        (0.28, 0.3),
+        (0.75, 0.25),
+        (0.7, 0.2),
+        (0.22, 0.66),
+        (0.78, 0.66),
+    ):
         vertex, region, *rest = view.tip(across, down)
         side, number = re.fullmatch(r"(left|right) vertex (\d+)", vertex).groups()  # type: ignore[union-attr]
         assert (side == "left") == (across < 0.5)
@@ -248,17 +278,27 @@ def test_the_methods_can_be_copied(opened: Opened) -> None:
 
 def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
     page = view.page
-    chosen = page.locator("#panels section").filter(has=page.get_by_role("heading", name="How many components"))
+    chosen = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="How many components")
+    )
     assert "Recommended: 3 components." in chosen.inner_text()
     assert SCRIPT in chosen.inner_text()
     assert chosen.locator("svg circle").count() == 2
     chosen.get_by_text("All numbers").click()
     assert chosen.locator("tbody tr").nth(1).inner_text().split() == ["3", "0.200", "n/a"]
-    trust = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Stability of components"))
+    trust = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="Stability of components")
+    )
     assert trust.locator("tbody tr").first.locator("td").nth(1).inner_text() == "0.684"
-    lie = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Where components lie"))
+    lie = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="Where components lie")
+    )
     first = lie.locator("tbody tr").first.locator("td").all_inner_texts()
-    assert first[:3] == ["1", f"left {IMAGE}? (100.0 %)", f"left {IMAGE}"]  # 20 rotations make no name sure
+    assert first[:3] == [
+        "1",
+        f"left {IMAGE}? (100.0 %)",
+        f"left {IMAGE}",
+    ]  # 20 rotations make no name sure
     assert first[3] == "100.0 %"
     page.locator(".heat canvas").hover(position={"x": 5, "y": 5})
     assert re.search(r"Component \d: −?[\d.]+ ± [\d.]+$", page.locator("#tip").inner_text())
@@ -268,10 +308,14 @@ def test_what_select_found_is_shown(view: Opened, fitted: Fitted) -> None:
     assert page.locator("#bar .name").inner_text().startswith("Standard error of component 2")
 
 
-def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp_path: Path) -> None:
+def test_associations_are_shown_term_by_term(
+    browser: Any, associated: Path, tmp_path: Path
+) -> None:
     shown = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
     page = shown.page
-    panel = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Associations with loadings"))
+    panel = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="Associations with loadings")
+    )
     table = read_table(associated / "associations.tsv")[0]
     first = panel.locator(".scroll tbody tr").first.locator("td").all_inner_texts()
     assert first[:2] == ["age", "1"]
@@ -280,13 +324,19 @@ def test_associations_are_shown_term_by_term(browser: Any, associated: Path, tmp
     assert panel.locator("svg").last.locator("circle").count() == 30
     assert panel.locator("svg").last.locator("path").count() == 2  # expected, with its interval
     panel.locator(".cells tr").nth(2).locator("button").nth(1).click()
-    assert IMAGE in panel.locator("[aria-live]").inner_text() and "component 2" in panel.inner_text()
+    assert (
+        IMAGE in panel.locator("[aria-live]").inner_text() and "component 2" in panel.inner_text()
+    )
     assert panel.locator("svg").last.locator("line[stroke-width='3']").count() == 2 * 3
-    latent = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Components and behaviour"))
+    latent = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="Components and behaviour")
+    )
     latent.locator(".cells button").nth(1).click()
     assert "Latent variable 2" in latent.locator("[aria-live]").inner_text()
     assert [chart.locator("rect").count() for chart in latent.locator("svg").all()] == [2, 2]
-    norm = page.locator("#panels section").filter(has=page.get_by_role("heading", name="Deviations from the reference"))
+    norm = page.locator("#panels section").filter(
+        has=page.get_by_role("heading", name="Deviations from the reference")
+    )
     scores = read_table(associated / "normative.tsv")[0]
     assert norm.locator("circle").count() == 2 * 30 - 2 * scores["component01"].count("n/a")
     assert norm.locator("tbody tr").first.locator("td").all_inner_texts()[:2] == ["1", "5"]
@@ -298,7 +348,9 @@ def test_every_part_is_in_the_list_of_contents_below_the_verdict(opened: Opened)
     names = ["#verdict", "#cards", "#contents", "#cortex", "#panel-components"]
     heights = [page.locator(name).bounding_box()["y"] for name in names]
     assert heights == sorted(heights)
-    targets = page.locator("#contents a").evaluate_all("links => links.map((link) => link.hash.slice(1))")
+    targets = page.locator("#contents a").evaluate_all(
+        "links => links.map((link) => link.hash.slice(1))"
+    )
     assert len(set(targets)) == len(targets) == page.locator("#panels section, main h2").count()
     assert page.evaluate("names => names.every((name) => document.getElementById(name))", targets)
 
@@ -312,7 +364,10 @@ def test_parts_are_labelled_on_the_brain(view: Opened) -> None:
     assert set(marks) == {"1", "2", "3"}
     assert page.locator("#bar button").count() == 3
     page.locator("#bar button").nth(1).click()
-    assert (page.locator("#layer").input_value(), page.locator("#component").input_value()) == ("component", "1")
+    assert (page.locator("#layer").input_value(), page.locator("#component").input_value()) == (
+        "component",
+        "1",
+    )
 
 
 def test_components_have_their_map_loadings_and_relations(opened: Opened, fitted: Fitted) -> None:
@@ -320,7 +375,9 @@ def test_components_have_their_map_loadings_and_relations(opened: Opened, fitted
     assert cards.count() == 3
     for j in range(3):
         card = cards.nth(j)
-        assert card.get_by_role("heading").inner_text() == titles[j]  # with its name where the atlas gives it one
+        assert (
+            card.get_by_role("heading").inner_text() == titles[j]
+        )  # with its name where the atlas gives it one
         assert f"{100 * fitted.diagnostics.unique[j]:.1f} %" in card.inner_text()
         assert "Map of Component" in card.locator("canvas").get_attribute("aria-label")
         assert card.locator("svg rect").count() == 14 and card.locator("li").count() == 2
@@ -343,7 +400,9 @@ def test_every_panel_is_named_and_nothing_is_small(
             )
             assert found.page.evaluate(SMALL_TEXT) == []
             assert found.page.evaluate("document.documentElement.scrollWidth") <= width
-            views = found.page.locator(".stage .pane").evaluate_all("panes => panes.map((pane) => pane.offsetWidth)")
+            views = found.page.locator(".stage .pane").evaluate_all(
+                "panes => panes.map((pane) => pane.offsetWidth)"
+            )
             assert min(views) >= 160
             image = (found.picture() < 0.99).any(axis=2)
             columns = np.flatnonzero(image[: len(image) // 2, : image.shape[1] // 2].any(axis=0))
@@ -364,11 +423,15 @@ SMALL_TEXT = """() => {
 }"""
 
 
-def test_the_page_links_the_tables_of_its_numbers(browser: Any, associated: Path, tmp_path: Path) -> None:
+def test_the_page_links_the_tables_of_its_numbers(
+    browser: Any, associated: Path, tmp_path: Path
+) -> None:
     """Each panel with numbers links tables, and they are there, beside the page or in the folder of the fit."""
     for out in (associated, tmp_path / "page"):
         page = Opened(browser, write_page(associated, out, figures=False, overwrite=True)).page
-        bare = page.locator("#panels section:not(:has(.files))").evaluate_all("nodes => nodes.map((node) => node.id)")
+        bare = page.locator("#panels section:not(:has(.files))").evaluate_all(
+            "nodes => nodes.map((node) => node.id)"
+        )
         assert bare == ["panel-methods"]
         links = page.locator(".files a").evaluate_all("links => links.map((link) => link.href)")
         assert len(set(links)) >= 11
@@ -388,15 +451,29 @@ RULES = {"0.05", "0.1 %", "0.9", "5 %", "95 %", "1.96", "\u22121.96", "0.001"}
 """Limits that sentences name; they are no results."""
 
 
-def test_every_number_shown_is_in_a_table_that_its_panel_links(browser: Any, associated: Path, tmp_path: Path) -> None:
+def test_every_number_shown_is_in_a_table_that_its_panel_links(
+    browser: Any, associated: Path, tmp_path: Path
+) -> None:
     page = Opened(browser, write_page(associated, tmp_path / "page", figures=False)).page
     for block, text, links in page.evaluate(NUMBERS):
-        cells = [cell for link in set(links) for cell in _numbers_in(Path(url2pathname(urlparse(link).path)))]
-        for shown in set(re.findall(r"\u2212?\d[\d,]*\.\d+(?:e\u2212?\d+)?(?: %)?|\d+ %", text)) - RULES:
-            digits, _, power = shown.replace("\u2212", "-").replace(",", "").removesuffix(" %").partition("e")
+        cells = [
+            cell
+            for link in set(links)
+            for cell in _numbers_in(Path(url2pathname(urlparse(link).path)))
+        ]
+        for shown in (
+            set(re.findall(r"\u2212?\d[\d,]*\.\d+(?:e\u2212?\d+)?(?: %)?|\d+ %", text)) - RULES
+        ):
+            digits, _, power = (
+                shown.replace("\u2212", "-").replace(",", "").removesuffix(" %").partition("e")
+            )
             size = 10.0 ** (int(power or 0) - 2 * shown.endswith("%"))
             unit, value = size / 10 ** len(digits.partition(".")[2]), abs(float(digits)) * size
-            assert any(abs(abs(cell) - value) <= 0.5001 * unit for cell in cells), (block, shown, text)
+            assert any(abs(abs(cell) - value) <= 0.5001 * unit for cell in cells), (
+                block,
+                shown,
+                text,
+            )
     page.close()
 
 
@@ -432,9 +509,13 @@ def test_small_brains_wait_until_they_are_seen_and_are_all_there_on_paper(opened
     frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(later.waiting.size))))"
     assert any(page.evaluate(frame) < 3 for _ in range(50)) and pictures.evaluate_all(DRAWN)[0]
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert pictures.evaluate_all(DRAWN) == [True] * 3 and page.locator(".paper").evaluate_all(DRAWN) == [True]
+    assert pictures.evaluate_all(DRAWN) == [True] * 3 and page.locator(".paper").evaluate_all(
+        DRAWN
+    ) == [True]
     assert page.locator("html[data-complete=yes]").count() == 1
-    assert page.evaluate("document.querySelector('.stage canvas').toDataURL()") == before  # what is on the screen stays
+    assert (
+        page.evaluate("document.querySelector('.stage canvas').toDataURL()") == before
+    )  # what is on the screen stays
     page.emulate_media(media="print")
     assert page.locator(".paper").is_visible() and not page.locator(".stage").is_visible()
     assert len(page.pdf()) > 20_000
@@ -455,7 +536,9 @@ def test_a_subject_is_found_by_name(opened: Opened, fitted: Fitted) -> None:
     first = float(re.findall(r"Loadings: 1: (\S+?);", said.inner_text())[0].replace("−", "-"))
     assert first == pytest.approx(fitted.diagnostics.loadings[2, 0], rel=1e-2)
     box, marked = page.locator(".heat .map canvas").bounding_box(), mark.bounding_box()
-    assert marked["y"] + marked["height"] / 2 == pytest.approx(box["y"] + 420 * (row + 0.5) / len(names), abs=3)
+    assert marked["y"] + marked["height"] / 2 == pytest.approx(
+        box["y"] + 420 * (row + 0.5) / len(names), abs=3
+    )
     field.fill("UB-")
     assert "sub-3: " in said.inner_text() and f"1 of {len(names) - 3} found" in said.inner_text()
     for key, name in (("Enter", "sub-4"), ("Shift+Enter", "sub-3"), ("Shift+Enter", names[-1])):
@@ -479,10 +562,14 @@ UNNAMED = """() => {
 }"""
 
 
-def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Opened, tmp_path: Path) -> None:
+def test_names_and_keys_for_everybody(
+    browser: Any, associated: Path, opened: Opened, tmp_path: Path
+) -> None:
     second = Opened(browser, write_page(associated, tmp_path / "page", figures=False))
     assert opened.page.evaluate(UNNAMED) == second.page.evaluate(UNNAMED) == []
-    cells = second.page.locator(".cells td button").evaluate_all("nodes => nodes.map((node) => node.style.background)")
+    cells = second.page.locator(".cells td button").evaluate_all(
+        "nodes => nodes.map((node) => node.style.background)"
+    )
     light = [np.array(re.findall(r"\d+", colour), dtype=float) / 255 for colour in cells]
     light = [float(np.array([0.2126, 0.7152, 0.0722]) @ one**2.2) for one in light if len(one) == 3]
     assert (min(light) + 0.05) / (0.0173 + 0.05) >= 4.5  # contrast with the text on them, #1d2430
@@ -491,7 +578,9 @@ def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Op
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("#subject").focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    alike = page.locator(".component button").evaluate_all("nodes => nodes.map((node) => node.ariaLabel)")
+    alike = page.locator(".component button").evaluate_all(
+        "nodes => nodes.map((node) => node.ariaLabel)"
+    )
     assert len(set(alike)) == len(alike) > 1
     assert page.locator(".bar canvas:not([aria-label])").count() == 0
     page.keyboard.press("Escape")
@@ -514,7 +603,12 @@ def test_names_and_keys_for_everybody(browser: Any, associated: Path, opened: Op
         (Sites.both(fs_lr_sites("left"), fs_lr_sites("right")), "both", 2),
         (Sites.from_sphere(Sites.named("fsaverage3").coordinates), "left", 2),
     ],
-    ids=["one component, one hemisphere", "fifty components", "fs_LR 32k", "points that cannot be drawn"],
+    ids=[
+        "one component, one hemisphere",
+        "fifty components",
+        "fs_LR 32k",
+        "points that cannot be drawn",
+    ],
 )
 def test_other_fits_open_too(browser: Any, tmp_path: Path, sites: Sites, hemi: str, k: int) -> None:
     mask = np.abs(sites.coordinates[:, 0]) < 0.9

@@ -32,7 +32,9 @@ def write_surface(path: Path, vertices: np.ndarray, triangles: np.ndarray) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["fsaverage3", "fsaverage4", "fsaverage5", "fsaverage6", "fsaverage4-B"])
+@pytest.mark.parametrize(
+    "mesh", ["fsaverage3", "fsaverage4", "fsaverage5", "fsaverage6", "fsaverage4-B"]
+)
 def test_fsaverage_shapes_belong_to_the_vertices(mesh: str) -> None:
     from nilearn.datasets import load_fsaverage
 
@@ -44,8 +46,12 @@ def test_fsaverage_shapes_belong_to_the_vertices(mesh: str) -> None:
         np.testing.assert_allclose(half.unit, own, atol=1e-3)
         # where a vertex lies on the sphere, nilearn's own vertex there has the same place on the inflated surface
         for i in (0, 5, 300, len(own) - 1):
-            there = np.argmin(((sphere.parts[half.side].coordinates / 100 - own[i]) ** 2).sum(axis=1))
-            np.testing.assert_allclose(half.shapes["inflated"][i], inflated.parts[half.side].coordinates[there])
+            there = np.argmin(
+                ((sphere.parts[half.side].coordinates / 100 - own[i]) ** 2).sum(axis=1)
+            )
+            np.testing.assert_allclose(
+                half.shapes["inflated"][i], inflated.parts[half.side].coordinates[there]
+            )
         normals = vertex_normals(half.shapes["sphere"], half.triangles)
         assert (np.einsum("ij,ij->i", normals, half.unit) > 0.9).all()
         lateral = -1 if half.side == "left" else 1
@@ -76,7 +82,9 @@ def test_values_go_from_faces_to_vertices() -> None:
 @pytest.mark.parametrize("mesh", ["fsaverage4", "sphere file"])
 def test_lines_follow_the_edges_of_the_faces(mesh: str) -> None:
     sites = Sites.named("fsaverage4")
-    if mesh != "fsaverage4":  # the same points in no order the hierarchy knows, and fewer triangles than vertices say
+    if (
+        mesh != "fsaverage4"
+    ):  # the same points in no order the hierarchy knows, and fewer triangles than vertices say
         from scipy.spatial import ConvexHull
 
         points = np.random.default_rng(0).standard_normal((900, 3))
@@ -102,10 +110,16 @@ def test_surfaces_of_the_user(tmp_path: Path) -> None:
     sites = Sites.icosphere(3, hemi="both")
     sphere, triangles = sites.coordinates[:642], np.asarray(sites.triangles)
     for letter, sign in (("L", -1), ("R", 1)):
-        write_surface(tmp_path / f"S.{letter}.inflated.surf.gii", 60 * sphere + [sign * 30, 0, 0], triangles)
+        write_surface(
+            tmp_path / f"S.{letter}.inflated.surf.gii", 60 * sphere + [sign * 30, 0, 0], triangles
+        )
         bumpy = sphere * (50 + 4 * np.cos(7 * sphere[:, 2:]))
         write_surface(tmp_path / f"S.{letter}.midthickness.surf.gii", bumpy, triangles[:, ::-1])
-    write_surface(tmp_path / "S.L.pial.surf.gii", 60 * Sites.icosphere(2).coordinates, Sites.icosphere(2).triangles)
+    write_surface(
+        tmp_path / "S.L.pial.surf.gii",
+        60 * Sites.icosphere(2).coordinates,
+        Sites.icosphere(2).triangles,
+    )
     cortex = cortex_of(sites, "both", tmp_path)
     assert cortex.shapes == ["inflated", "midthickness", "sphere"]
     for half, sign in zip(cortex.hemispheres, (-1, 1), strict=True):
@@ -129,7 +143,9 @@ def test_surfaces_of_the_user(tmp_path: Path) -> None:
 )
 def test_surfaces_that_do_not_fit(tmp_path: Path, names: list[str], message: str) -> None:
     sites = Sites.icosphere(3, hemi="both")
-    write_surface(tmp_path / "S.L.inflated.surf.gii", sites.coordinates[:642], np.asarray(sites.triangles))
+    write_surface(
+        tmp_path / "S.L.inflated.surf.gii", sites.coordinates[:642], np.asarray(sites.triangles)
+    )
     write_surface(tmp_path / "x.surf.gii", sites.coordinates[:642], np.asarray(sites.triangles))
     small = Sites.icosphere(2)
     write_surface(tmp_path / "S.L.pial.surf.gii", small.coordinates, np.asarray(small.triangles))
@@ -156,17 +172,23 @@ def test_sides_from_names(name: str, side: str | None) -> None:
 def test_regions_of_an_atlas(tmp_path: Path) -> None:
     labels = np.repeat([0, 1, 2], [42, 300, 300])
     colours = np.array([[0, 0, 0, 0, 0], [10, 20, 30, 0, 0], [40, 50, 60, 0, 0]])
-    nib.freesurfer.write_annot(tmp_path / "lh.a.annot", labels, colours, ["unknown", "front", "<b>back</b>"], True)
+    nib.freesurfer.write_annot(
+        tmp_path / "lh.a.annot", labels, colours, ["unknown", "front", "<b>back</b>"], True
+    )
     table = nib.gifti.GiftiLabelTable()
     for key, name in ((0, "???"), (7, "front"), (9, "side")):
         label = nib.gifti.GiftiLabel(key=key, red=0.1, green=0.2, blue=0.3, alpha=1)
         label.label = name
         table.labels.append(label)
-    array = nib.gifti.GiftiDataArray(np.repeat([0, 7, 9], [42, 300, 300]).astype(np.int32), "NIFTI_INTENT_LABEL")
+    array = nib.gifti.GiftiDataArray(
+        np.repeat([0, 7, 9], [42, 300, 300]).astype(np.int32), "NIFTI_INTENT_LABEL"
+    )
     nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), tmp_path / "a.R.label.gii")
     sites = Sites.named("fsaverage3", hemi="both")
     regions = read_regions([tmp_path / "lh.a.annot", tmp_path / "a.R.label.gii"], sites, "both")
-    named = {side: [table.get(int(key), "") for key in keys] for side, (keys, table) in regions.items()}
+    named = {
+        side: [table.get(int(key), "") for key in keys] for side, (keys, table) in regions.items()
+    }
     assert named["left"][100] == named["right"][100] == "front"
     assert named["left"][600] == "<b>back</b>"
     assert named["right"][600] == "side"
@@ -175,10 +197,14 @@ def test_regions_of_an_atlas(tmp_path: Path) -> None:
     assert list(one) == ["left"]
     fine = np.zeros(163842, dtype=int)
     fine[:642] = labels
-    nib.freesurfer.write_annot(tmp_path / "lh.fine.annot", fine, colours, ["unknown", "front", "<b>back</b>"], True)
+    nib.freesurfer.write_annot(
+        tmp_path / "lh.fine.annot", fine, colours, ["unknown", "front", "<b>back</b>"], True
+    )
     keys, _ = read_regions([tmp_path / "lh.fine.annot"], coarse, "left")["left"]
     expected = np.append(labels, np.zeros(10242 - 642, dtype=int))
-    np.testing.assert_array_equal(keys, np.where(expected > 0, expected, -1))  # black is FreeSurfer's "no label"
+    np.testing.assert_array_equal(
+        keys, np.where(expected > 0, expected, -1)
+    )  # black is FreeSurfer's "no label"
     with pytest.raises(FileError) as raised:
         read_regions([tmp_path / "lh.a.annot"], sites, "both")
     assert raised.value.path == str(tmp_path / "lh.a.annot")
@@ -193,7 +219,9 @@ def test_regions_of_an_atlas(tmp_path: Path) -> None:
 
 
 def test_real_fs_LR_spheres(data_folder: Path) -> None:
-    paths: list[Any] = [data_folder / "resample" / f"{side}.sphere.32k_fs_LR.surf.gii" for side in "LR"]
+    paths: list[Any] = [
+        data_folder / "resample" / f"{side}.sphere.32k_fs_LR.surf.gii" for side in "LR"
+    ]
     sites = Sites.both(*(Sites.from_file(path) for path in paths))
     cortex = cortex_of(sites, "both")
     assert cortex.shapes == ["sphere"]

@@ -31,12 +31,18 @@ def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None
     assert not undescribed(tables)
     numbers = lambda name, column: np.array([float(cell) for cell in read[name][column]])
     np.testing.assert_allclose(numbers("subjects", "residual"), d.residual, rtol=1e-9)
-    np.testing.assert_allclose(numbers("subjects", "explained_variance"), d.subject_explained, rtol=1e-9)
+    np.testing.assert_allclose(
+        numbers("subjects", "explained_variance"), d.subject_explained, rtol=1e-9
+    )
     np.testing.assert_allclose(numbers("sparsity", "l1_B"), d.l1_B, rtol=1e-9)
     upper = np.triu_indices(3, 1)
     np.testing.assert_allclose(numbers("similarity", "overlap"), d.overlap[upper], rtol=1e-9)
-    np.testing.assert_allclose(numbers("similarity", "correlation_of_loadings"), d.together[upper], rtol=1e-9)
-    expected = np.concatenate([*(one.r for one in d.associations), *(one.eta2 for one in d.groupings)])
+    np.testing.assert_allclose(
+        numbers("similarity", "correlation_of_loadings"), d.together[upper], rtol=1e-9
+    )
+    expected = np.concatenate(
+        [*(one.r for one in d.associations), *(one.eta2 for one in d.groupings)]
+    )
     np.testing.assert_allclose(numbers("correlations", "value"), expected, rtol=1e-9)
     boxes = np.concatenate([one.boxes.reshape(-1, 5) for one in d.groupings])
     np.testing.assert_allclose(numbers("groups", "median"), boxes[:, 2], rtol=1e-9)
@@ -56,7 +62,9 @@ def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None
 
 def test_w_scores_are_summarized_for_people_outside_the_reference() -> None:
     scores = np.array([[5.0, 5.0], [-3.0, 0.0], [2.0, np.nan], [1.0, np.nan]])
-    found = norm_summary(SimpleNamespace(scores=scores, reference=np.array([True, False, False, False])))  # type: ignore[arg-type]
+    found = norm_summary(
+        SimpleNamespace(scores=scores, reference=np.array([True, False, False, False]))
+    )  # type: ignore[arg-type]
     assert found["others"].tolist() == [3, 1]
     np.testing.assert_allclose(found["mean"], [0, 0])
     np.testing.assert_allclose([found["below"], found["above"]], [[1 / 3, 0], [1 / 3, 0]])
@@ -66,13 +74,19 @@ def test_panels_name_tables_that_are_written(fitted: Fitted) -> None:
     """Tables in the list of panels are those of tables/, of a fit, or of `select` and `associate`."""
     named = set(re.findall(r'"([\w/-]+\.tsv)"', asset("page.js")))
     of_several = {"tables/measures.tsv", "tables/normative_summary.tsv"}
-    assert {name for name in named if name.startswith("tables/")} == set(page_tables(_description(fitted))) | of_several
-    others = {f"desc-icofactor_{name}.tsv" for name in ("components", "loadings", "dseg")} | {"selection.tsv"}
+    assert {name for name in named if name.startswith("tables/")} == set(
+        page_tables(_description(fitted))
+    ) | of_several
+    others = {f"desc-icofactor_{name}.tsv" for name in ("components", "loadings", "dseg")} | {
+        "selection.tsv"
+    }
     others |= {"stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv", "associations.tsv"}
     assert named - {name for name in named if name.startswith("tables/")} >= others
 
 
-def test_tables_on_another_drive_are_not_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_on_another_drive_are_not_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.tsv").write_text("x\n")
     assert tables_beside(tmp_path / "page", tmp_path) == {"a.tsv": "../a.tsv"}
 
@@ -83,9 +97,17 @@ def test_tables_on_another_drive_are_not_linked(tmp_path: Path, monkeypatch: pyt
     assert tables_beside(tmp_path / "page", tmp_path) == {}
 
 
-@pytest.mark.parametrize(("recommended", "tile"), [("nothing ran", "not examined"), (None, "none"), (5, "5")])
-def test_the_verdict_has_what_is_recommended_and_explained(fitted: Fitted, recommended: Any, tile: str) -> None:
-    choice = None if recommended == "nothing ran" else Choice({"rank": np.array([2, 3])}, recommended, ())
+@pytest.mark.parametrize(
+    ("recommended", "tile"), [("nothing ran", "not examined"), (None, "none"), (5, "5")]
+)
+def test_the_verdict_has_what_is_recommended_and_explained(
+    fitted: Fitted, recommended: Any, tile: str
+) -> None:
+    choice = (
+        None
+        if recommended == "nothing ran"
+        else Choice({"rank": np.array([2, 3])}, recommended, ())
+    )
     fit = replace(_description(fitted), selection=SelectionFiles(choice))
     assert verdict(fit).recommended == tile
     assert f"{100 * fit.diagnostics.explained:.0f} %" in verdict(fit).headline
@@ -97,7 +119,11 @@ def test_the_verdict_names_components_that_overlap_or_are_not_determined(fitted:
         other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.array(extent)))
         assert any("overlap" in line for line in verdict(other).lines) == (sum(extent) > 2)
     before = fit.model.recurrence_
-    for number, share in {"": [1.0, 0.9, 0.8], "1 of 3": [1.0, 0.9, 0.2], "2 of 3": [1.0, 0.2, 0.2]}.items():
+    for number, share in {
+        "": [1.0, 0.9, 0.8],
+        "1 of 3": [1.0, 0.9, 0.2],
+        "2 of 3": [1.0, 0.2, 0.2],
+    }.items():
         fit.model.recurrence_ = np.array(share)
         assert undetermined(fit.model.recurrence_).startswith(number)
         assert undetermined(fit.model.recurrence_) in verdict(fit).headline
@@ -106,7 +132,9 @@ def test_the_verdict_names_components_that_overlap_or_are_not_determined(fitted:
 
 @pytest.mark.parametrize("harmonized", [True, False])
 @pytest.mark.parametrize("regressed", [True, False])
-def test_what_was_removed_is_called_by_its_name(fitted: Fitted, harmonized: bool, regressed: bool) -> None:
+def test_what_was_removed_is_called_by_its_name(
+    fitted: Fitted, harmonized: bool, regressed: bool
+) -> None:
     """ComBat is not a regression."""
     model = copy(fitted.model)
     model.harmonization_ = SimpleNamespace(names=("site",), column="site") if harmonized else None
@@ -117,7 +145,9 @@ def test_what_was_removed_is_called_by_its_name(fitted: Fitted, harmonized: bool
 
 
 def test_measured_stability_is_in_the_verdict(fitted: Fitted) -> None:
-    fit = replace(_description(fitted), selection=SelectionFiles(stability={"stability": [0.9, 0.8, 0.7]}))
+    fit = replace(
+        _description(fitted), selection=SelectionFiles(stability={"stability": [0.9, 0.8, 0.7]})
+    )
     assert verdict(fit).stability == "moderate (0.80)"
     assert verdict(_description(fitted)).stability == ""
     assert stability_line({"stability": [np.nan, np.nan]}) == ""

@@ -1,4 +1,6 @@
-"""What the loadings have to do with what is known of the people: effects, intervals and p-values, term by term."""
+"""What the loadings have to do with what is known of the people: effects, intervals and p-values,
+term by term.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from icofactor.assessment.associations.design import RegressionDesign, Term, complete_rows, row_names, rows_of
+from icofactor.assessment.associations.design import (
+    RegressionDesign,
+    Term,
+    complete_rows,
+    row_names,
+    rows_of,
+)
 from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
 from icofactor.assessment.associations.formula import parse, smoothed, unusable
 from icofactor.assessment.associations.regression import Groups, Regression
@@ -40,8 +48,9 @@ def associate(
 ) -> Associations:
     """Test how loadings relate to age, sex, group and other columns of a table.
 
-    With one row per person, the model is ordinary least squares; with several rows per group, it has a random intercept
-    per group (REML). Each term is tested in the model with all others, except the interactions that contain it.
+    With one row per person, the model is ordinary least squares; with several rows per group, it
+    has a random intercept per group (REML). Each term is tested in the model with all others,
+    except the interactions that contain it.
 
     Parameters
     ----------
@@ -50,18 +59,18 @@ def associate(
     table : dict or data frame
         Column → one value per row.
     formula : str
-        Such as "age + sex + group", "age * sex" or "poly(age, 2) + C(site)". Text columns are categories; so are sex,
-        site, group and similar columns coded as numbers. Functions: C, cr, bs, poly, center, scale, log, sqrt. Nothing
-        else is evaluated.
+        Such as "age + sex + group", "age * sex" or "poly(age, 2) + C(site)". Text columns are
+        categories; so are sex, site, group and similar columns coded as numbers. Functions: C, cr,
+        bs, poly, center, scale, log, sqrt. Nothing else is evaluated.
     groups : str or sequence, default=None
-        Column, or one value per row, of rows that belong together: scans of a person, people of a family. Default: the
-        rows of one participant_id.
+        Column, or one value per row, of rows that belong together: scans of a person, people of a
+        family. Default: the rows of one participant_id.
     smooth : str, sequence or dict, default=None
-        Columns to model by a natural cubic spline, such as "age", or "age=4" or {"age": 4} for 4 degrees of freedom
-        (default 3).
+        Columns to model by a natural cubic spline, such as "age", or "age=4" or {"age": 4} for 4
+        degrees of freedom (default 3).
     contrast : str or sequence, default=None
-        Such as "group: patient - control" or "age: 70 - 20": the expected difference between two values of a column,
-        averaged over the other columns of the cohort.
+        Such as "group: patient - control" or "age: 70 - 20": the expected difference between two
+        values of a column, averaged over the other columns of the cohort.
     n_permutations : int, default=5000
         Number of permutations; 0 for none.
     missing_covariates : {"raise", "skip"}, default="raise"
@@ -94,7 +103,11 @@ def associate(
     columns = rows_of(table, len(Y))
     terms = smoothed(parse(formula), smooth)
     labels, known = group_labels(groups, columns, len(Y), missing_covariates)
-    used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
+    used = list(
+        dict.fromkeys(
+            factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)
+        )
+    )
     complete = complete_rows(columns, used, len(Y), missing_covariates) & known
     rows = np.flatnonzero(complete)
     if len(rows) < len(Y):
@@ -109,24 +122,39 @@ def associate(
     notes = []
     if len(rows) < len(Y):
         left_out = [
-            name for name, there in zip(row_names(rows_of(table, len(Y)), len(Y)), complete, strict=True) if not there
+            name
+            for name, there in zip(row_names(rows_of(table, len(Y)), len(Y)), complete, strict=True)
+            if not there
         ]
         notes.append(f"left out because a covariate is missing: {', '.join(left_out)}")
-    gone = [term for term in design.terms if {factor.column for factor in term.factors} <= set(taken_out)]
+    gone = [
+        term
+        for term in design.terms
+        if {factor.column for factor in term.factors} <= set(taken_out)
+    ]
     tested = [term for term in design.terms if term not in gone]
     if not tested:
         gone_names = literal(", ".join(term.name for term in gone))
         raise ArgumentError(
-            "formula", None, f"{{formula}}: the fit regressed {gone_names} out of the maps; nothing remains to test"
+            "formula",
+            None,
+            f"{{formula}}: the fit regressed {gone_names} out of the maps; nothing remains to test",
         )
     notes += [
-        f"{term.name}: not tested, because the fit regressed it out of the maps; it stays in the model" for term in gone
+        f"{term.name}: not tested, because the fit regressed it out of the maps; it stays in the model"
+        for term in gone
     ]
     if len(measures := _measures_in(names)) > 1:
-        notes.append(f"loadings of {', '.join(measures)}: p and q are corrected over components and measures together")
+        notes.append(
+            f"loadings of {', '.join(measures)}: p and q are corrected over components and measures together"
+        )
     if together is not None:
-        what = groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
-        notes.append(f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups")
+        what = (
+            groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
+        )
+        notes.append(
+            f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups"
+        )
     found = [work.term(term) for term in tested]
     asked = [contrast] if isinstance(contrast, str) else list(contrast or ())
     compared = [work.contrast(text, taken_out) for text in asked]
@@ -140,7 +168,9 @@ def associate(
             "terms": [term.name for term in design.terms],
             "smooth": None if smooth is None else str(smooth),
             "contrasts": asked,
-            "model": "ordinary least squares" if together is None else "random intercept per group, REML",
+            "model": "ordinary least squares"
+            if together is None
+            else "random intercept per group, REML",
             "n_rows": len(rows),
             "n_groups": None if together is None else len(together.sizes),
             "intraclass_correlation": None if together is None else work.fit.intraclass,
@@ -152,7 +182,8 @@ def associate(
         design,
         work.fit,
         rows,
-        {one.name: one.test.estimate for one in [*found, *compared] if one.test.df == 1} | work.level_estimates(tested),
+        {one.name: one.test.estimate for one in [*found, *compared] if one.test.df == 1}
+        | work.level_estimates(tested),
     )
 
 
@@ -199,26 +230,38 @@ class _Work:
             self.notes.append(f"{term.name}: tested in the model without {', '.join(beyond)}")
         fit = self._fitted(columns)
         L = np.eye(len(columns))[[columns.index(i) for i in term.columns]]
-        return self._tested(term.name, fit, L, self.design.X[:, list(term.columns)], self._unit(term))
+        return self._tested(
+            term.name, fit, L, self.design.X[:, list(term.columns)], self._unit(term)
+        )
 
     def _unit(self, term: Term) -> float | None:
-        """SD of the numbers in a term of one column, those of everybody; None where it has none. With a category the
-        estimate is a difference of slopes."""
+        """SD of the numbers in a term of one column, those of everybody; None where it has none.
+        With a category the estimate is a difference of slopes.
+        """
         levels = {f.column: self.design.variables[f].levels for f in term.factors}
         if len(term.columns) > 1 or all(levels.values()):
             return None
         second = {column: [of[1]] * len(self.Y) for column, of in levels.items() if of}
-        return float(self.design.at({**self.design.table, **second})[:, term.columns[0]].std(ddof=1))
+        return float(
+            self.design.at({**self.design.table, **second})[:, term.columns[0]].std(ddof=1)
+        )
 
     def contrast(self, text: str, taken_out: Sequence[str]) -> _Result:
         """The test of a difference between two values of a column."""
         column, first, second = self._values(text)
         if column in taken_out:
             raise ArgumentError(
-                "contrast", text, f"of a column that the fit did not regress out of the maps, unlike {column}"
+                "contrast",
+                text,
+                f"of a column that the fit did not regress out of the maps, unlike {column}",
             )
         change = np.subtract(*self.design.averages(column, [first, second]))
-        used = [i for term in self.design.terms if any(f.column == column for f in term.factors) for i in term.columns]
+        used = [
+            i
+            for term in self.design.terms
+            if any(f.column == column for f in term.factors)
+            for i in term.columns
+        ]
         return self._tested(text, self.fit, change[None], self.design.X[:, used], None)
 
     def _values(self, text: str) -> tuple[str, str, str]:
@@ -244,7 +287,9 @@ class _Work:
         )
         raise ArgumentError("contrast", text, literal(f"{expected}; {column} takes {known}"))
 
-    def _tested(self, name: str, fit: Regression, L: np.ndarray, own: np.ndarray, sd: float | None) -> _Result:
+    def _tested(
+        self, name: str, fit: Regression, L: np.ndarray, own: np.ndarray, sd: float | None
+    ) -> _Result:
         test = fit.test(L)
         ratio = test.df * test.F / test.df_residual
         with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
@@ -254,7 +299,9 @@ class _Work:
                 standardized = test.estimate / fit.deviation
             else:
                 standardized = test.estimate * sd / self.Y.std(axis=0, ddof=1)
-        exchange = Exchange(len(self.Y), self.groups, self.groups is None or not self.groups.constant(own))
+        exchange = Exchange(
+            len(self.Y), self.groups, self.groups is None or not self.groups.constant(own)
+        )
         permuted = None
         if self.n_permutations:
             if not exchange.enough:
@@ -273,7 +320,9 @@ class _Work:
         found["q_fdr_all"] = false_discovery(best)
         found["p_corrected_all"] = np.full(k * len(results), np.nan)
         if self.n_permutations:  # statistics of several degrees of freedom on one scale
-            scale = lambda one, F: np.minimum(-stats.f.logsf(F, one.test.df, n - p), np.finfo(float).max)
+            scale = lambda one, F: np.minimum(
+                -stats.f.logsf(F, one.test.df, n - p), np.finfo(float).max
+            )
             largest = np.max([scale(one, _largest(one.permuted)) for one in results], axis=0)
             observed = np.concatenate([scale(one, one.test.F) for one in results])
             found["p_corrected_all"] = p_of(observed, largest)
@@ -303,7 +352,9 @@ class _Work:
             "n": np.full(k, len(self.Y)),
             "p_theory": p_theory,
             "p_permutation": p_permutation,
-            "p_corrected": nothing if one.permuted is None else p_of(test.F, _largest(one.permuted)),
+            "p_corrected": nothing
+            if one.permuted is None
+            else p_of(test.F, _largest(one.permuted)),
             "q_fdr": false_discovery(p_theory if one.permuted is None else p_permutation),
             "exchange": np.array(["n/a" if one.permuted is None else str(one.exchange)] * k),
         }
@@ -340,7 +391,9 @@ class _Work:
 
 
 def _check_between(design: RegressionDesign, groups: Groups) -> None:
-    """Refuse terms that differ between groups in as many ways as there are groups, such as the groups themselves."""
+    """Refuse terms that differ between groups in as many ways as there are groups, such as the
+    groups themselves.
+    """
     between = [i for i in range(design.X.shape[1]) if groups.constant(design.X[:, [i]])]
     if len(between) + 1 > len(groups.sizes):
         names = ", ".join(term.name for term in design.terms if set(term.columns) <= set(between))
@@ -353,7 +406,9 @@ def _check_between(design: RegressionDesign, groups: Groups) -> None:
 def too_few_permutations(name: str, otherwise: str) -> ArgumentError:
     """What differs between groups only has too few permutations; `otherwise`: what to do instead."""
     text = f"{literal(name)} differs only between groups, too few of which are equally large"
-    return ArgumentError("groups", None, f"{{groups}}: {text}: {otherwise}, or use as many rows of each group")
+    return ArgumentError(
+        "groups", None, f"{{groups}}: {text}: {otherwise}, or use as many rows of each group"
+    )
 
 
 def _largest(permuted: Any) -> np.ndarray:
@@ -363,7 +418,9 @@ def _largest(permuted: Any) -> np.ndarray:
 
 def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     """Loadings, names of components, and the covariates that a fit took out of the maps."""
-    taken_out = tuple(map(str, getattr(given, "attrs", {}).get(TAKEN_OUT, ())))  # of a table of loadings
+    taken_out = tuple(
+        map(str, getattr(given, "attrs", {}).get(TAKEN_OUT, ()))
+    )  # of a table of loadings
     if hasattr(given, "components_") or hasattr(given, "get_params"):
         if not hasattr(given, "loadings_"):
             raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
@@ -375,20 +432,30 @@ def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
     try:
         Y = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ArgumentError("loadings", Phrase(f"a {type(given).__name__}"), "numbers, or a fitted model") from None
+        raise ArgumentError(
+            "loadings", Phrase(f"a {type(given).__name__}"), "numbers, or a fitted model"
+        ) from None
     if Y.ndim != 2 or not Y.size:
-        raise ArgumentError("loadings", Phrase(f"shape {Y.shape}"), "rows × components, two dimensions")
+        raise ArgumentError(
+            "loadings", Phrase(f"shape {Y.shape}"), "rows × components, two dimensions"
+        )
     if not np.isfinite(Y).all():
-        raise ArgumentError("loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers")
+        raise ArgumentError(
+            "loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers"
+        )
     spread = Y.std(axis=0) > 1e-12 * np.abs(Y).max(axis=0)
     return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
 
 
 def beside_each_other(loadings: Mapping[str, Any]) -> Any:
-    """Loadings of several measures as a data frame with a row per person: component01_thickness, ..."""
+    """Loadings of several measures as a data frame with a row per person: component01_thickness,
+    ...
+    """
     import pandas as pd
 
-    named = {measure: numbered("component", np.shape(values)[1]) for measure, values in loadings.items()}
+    named = {
+        measure: numbered("component", np.shape(values)[1]) for measure, values in loadings.items()
+    }
     columns = [f"{name}_{measure}" for measure, names in named.items() for name in names]
     return pd.DataFrame(np.hstack(list(loadings.values())), columns=columns)
 
@@ -419,7 +486,11 @@ def group_labels(
         groups = table[groups]
     labels = np.array([cell_text(label) for label in groups])
     if labels.shape != (n,):
-        raise ArgumentError("groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row")
+        raise ArgumentError(
+            "groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row"
+        )
     if len(set(labels[known])) < 2:
-        raise ArgumentError("groups", Phrase("one group of all rows"), "labels of at least two groups of rows")
+        raise ArgumentError(
+            "groups", Phrase("one group of all rows"), "labels of at least two groups of rows"
+        )
     return labels, known

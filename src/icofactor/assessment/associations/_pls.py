@@ -1,4 +1,6 @@
-"""Behavioural partial least squares: which pattern of components goes with which pattern of behaviour."""
+"""Behavioural partial least squares: which pattern of components goes with which pattern of
+behaviour.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.associations._associate import group_labels, loadings_of, too_few_permutations
+from icofactor.assessment.associations._associate import (
+    group_labels,
+    loadings_of,
+    too_few_permutations,
+)
 from icofactor.assessment.associations.design import complete_rows, row_names, rows_of
 from icofactor.assessment.associations.exchange import Exchange, p_of
 from icofactor.assessment.associations.regression import Groups
@@ -28,7 +34,8 @@ _MOST_NULL_SPLITS = 200
 
 @dataclass(frozen=True, eq=False)
 class PLS:
-    """Latent variables of loadings and behaviour, the result of `pls`: r of them, for k components and q measures.
+    """Latent variables of loadings and behaviour, the result of `pls`: r of them, for k components
+    and q measures.
 
     Attributes
     ----------
@@ -94,9 +101,16 @@ class PLS:
     def table(self) -> dict[str, np.ndarray]:
         """One row per latent variable."""
         names = ("singular_values", "explained", "p", "correlation")
-        halves = [f"{side}_reproducibility{end}" for side in ("component", "measure") for end in ("", "_p")]
+        halves = [
+            f"{side}_reproducibility{end}"
+            for side in ("component", "measure")
+            for end in ("", "_p")
+        ]
         number = np.arange(1, len(self.p) + 1)
-        return {"latent_variable": number, **{name: getattr(self, name) for name in (*names, *halves)}}
+        return {
+            "latent_variable": number,
+            **{name: getattr(self, name) for name in (*names, *halves)},
+        }
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
@@ -141,10 +155,17 @@ def plot_latent(variables: Mapping[str, Any], latent: int, explained: float, p: 
     from matplotlib.figure import Figure
 
     table = {name: np.asarray(values) for name, values in variables.items()}
-    own = {side: (table["side"] == side) & (table["latent_variable"] == latent) for side in ("component", "measure")}
-    figure = Figure(figsize=(9, 1.2 + 0.28 * max(rows.sum() for rows in own.values())), layout="constrained")
+    own = {
+        side: (table["side"] == side) & (table["latent_variable"] == latent)
+        for side in ("component", "measure")
+    }
+    figure = Figure(
+        figsize=(9, 1.2 + 0.28 * max(rows.sum() for rows in own.values())), layout="constrained"
+    )
     for axes, (side, rows) in zip(figure.subplots(1, 2), own.items(), strict=True):
-        names, found, low, high = (table[name][rows] for name in ("variable", "correlation", "ci_low", "ci_high"))
+        names, found, low, high = (
+            table[name][rows] for name in ("variable", "correlation", "ci_low", "ci_high")
+        )
         place = np.arange(len(names))
         sure = (low > 0) | (high < 0)
         axes.barh(place, found, color=np.where(sure, "#4477aa", "#bbbbbb"))
@@ -157,7 +178,10 @@ def plot_latent(variables: Mapping[str, Any], latent: int, explained: float, p: 
         other = "behaviour" if side == "component" else "components"
         axes.set_xlabel(f"correlation with the score of {other}", fontsize=8)
     chance = "" if np.isnan(p) else f", p = {p:.2g}"
-    figure.suptitle(f"Latent variable {latent}: {100 * explained:.0f} % of the cross-correlation{chance}", fontsize=10)
+    figure.suptitle(
+        f"Latent variable {latent}: {100 * explained:.0f} % of the cross-correlation{chance}",
+        fontsize=10,
+    )
     return figure
 
 
@@ -172,10 +196,11 @@ def pls(
     missing_covariates: str = "raise",
     random_state: int = 0,
 ) -> PLS:
-    """Behavioural partial least squares: a singular value decomposition of the correlations of loadings and behaviour.
+    """Behavioural partial least squares: a singular value decomposition of the correlations of
+    loadings and behaviour.
 
-    Permutations and resamples keep groups together. Resamples are aligned with the sample (Procrustes) before their
-    spread is computed.
+    Permutations and resamples keep groups together. Resamples are aligned with the sample
+    (Procrustes) before their spread is computed.
 
     Parameters
     ----------
@@ -184,7 +209,8 @@ def pls(
     behaviour : dict or data frame
         Column → one number per row; participant_id and session_id are not used as behaviour.
     groups : str or sequence, default=None
-        Column, or one value per row, of rows that belong together. Default: the rows of one participant_id.
+        Column, or one value per row, of rows that belong together. Default: the rows of one
+        participant_id.
     n_permutations, n_bootstrap : int, default=5000, 2000
         Numbers of permutations and resamples; 0 for none.
     n_splits : int, default=100
@@ -218,23 +244,37 @@ def pls(
     grouping = (groups,) if isinstance(groups, str) else ()
     measures = [name for name in table if name not in (*_NAMES, *grouping)]
     if not measures:
-        raise ArgumentError("behaviour", Phrase("no column besides participant_id"), "a table with columns of numbers")
+        raise ArgumentError(
+            "behaviour",
+            Phrase("no column besides participant_id"),
+            "a table with columns of numbers",
+        )
     complete = complete_rows(table, measures, len(X), missing_covariates, "behaviour") & known
     rows = np.flatnonzero(complete)
     Y = np.stack([_numbers(name, table[name], rows) for name in measures], axis=1)
     if len(rows) < 10:
-        raise ArgumentError("behaviour", Phrase(f"{len(rows)} complete rows"), "known in at least 10 rows")
+        raise ArgumentError(
+            "behaviour", Phrase(f"{len(rows)} complete rows"), "known in at least 10 rows"
+        )
     flat = [name for name, column in zip(measures, Y.T, strict=True) if np.ptp(column) == 0]
     if flat:
-        raise ArgumentError("behaviour", None, f"{{behaviour}}: {some(flat, 10)} has one value in all rows")
+        raise ArgumentError(
+            "behaviour", None, f"{{behaviour}}: {some(flat, 10)} has one value in all rows"
+        )
     X = X[rows]
     gone = [name for name in measures if name in taken_out]
-    notes = [f"{name}: the fit regressed it out of the maps, so nothing should correlate with it" for name in gone]
+    notes = [
+        f"{name}: the fit regressed it out of the maps, so nothing should correlate with it"
+        for name in gone
+    ]
     varies = np.ptp(X, axis=0) > 0
     if not varies.all():
         left = ", ".join(name for name, there in zip(components, varies, strict=True) if not there)
         notes.append(f"left out because their loadings do not vary: {left}")
-        X, components = X[:, varies], [name for name, there in zip(components, varies, strict=True) if there]
+        X, components = (
+            X[:, varies],
+            [name for name, there in zip(components, varies, strict=True) if there],
+        )
     if len(rows) < len(complete):
         names = row_names(table, len(complete))
         left = ", ".join(names[i] for i in np.flatnonzero(~complete))
@@ -266,7 +306,9 @@ class _Work:
         U, s, V = _decomposed(X, Y)
         A, B = X @ U, Y @ V
         repeated = self.groups.repeated
-        exchange = Exchange(len(X), self.groups if repeated else None, not (repeated and self.groups.constant(Y)))
+        exchange = Exchange(
+            len(X), self.groups if repeated else None, not (repeated and self.groups.constant(Y))
+        )
         if n_permutations and not exchange.enough:
             raise too_few_permutations("behaviour", "use {n_permutations=0}")
         permuted = [
@@ -311,7 +353,9 @@ class _Work:
         members = [np.flatnonzero(self.groups.codes == g) for g in range(len(self.groups.sizes))]
         rng = self._rng(1)
         while len(weights[0]) < n:
-            drawn = np.concatenate([members[g] for g in rng.integers(len(members), size=len(members))])
+            drawn = np.concatenate(
+                [members[g] for g in rng.integers(len(members), size=len(members))]
+            )
             X, Y = self.X[drawn], self.Y[drawn]
             if min(np.ptp(X, axis=0).min(), np.ptp(Y, axis=0).min()) == 0:
                 continue  # a resample in which a variable has one value
@@ -321,7 +365,9 @@ class _Work:
             turn = left @ right
             for found, side in zip(weights, (Ub, Vb), strict=True):
                 found.append((side * sb) @ turn)
-            for found, side, other in zip(correlations, (X, Y), (Y @ Vb @ turn, X @ Ub @ turn), strict=True):
+            for found, side, other in zip(
+                correlations, (X, Y), (Y @ Vb @ turn, X @ Ub @ turn), strict=True
+            ):
                 found.append(_correlations(side, other))
         ratios: list[np.ndarray] = []
         for side, found in zip((U, V), weights, strict=True):
@@ -338,7 +384,10 @@ class _Work:
             nothing = np.full(U.shape[1], np.nan)
             return nothing, nothing, nothing, nothing
         n_groups = len(self.groups.sizes)
-        first = self._rng(2).permuted(np.tile(np.arange(n_groups), (n_splits, 1)), axis=1) < n_groups // 2
+        first = (
+            self._rng(2).permuted(np.tile(np.arange(n_groups), (n_splits, 1)), axis=1)
+            < n_groups // 2
+        )
         half = first[:, self.groups.codes].astype(np.float64)
         found = _agreement(half, self.X, self.Y, U, V)
         null = [
@@ -354,8 +403,12 @@ class _Work:
         return found[0], found[1], p[0], p[1]
 
 
-def _agreement(half: np.ndarray, X: np.ndarray, Y: np.ndarray, U: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """(2, r) mean over splits of the correlation of a pattern in two halves: of components, of measures."""
+def _agreement(
+    half: np.ndarray, X: np.ndarray, Y: np.ndarray, U: np.ndarray, V: np.ndarray
+) -> np.ndarray:
+    """(2, r) mean over splits of the correlation of a pattern in two halves: of components, of
+    measures.
+    """
     (n, k), q = X.shape, Y.shape[1]
     products = (Y[:, :, None] * X[:, None, :]).reshape(n, q * k)
     first = (half @ products).reshape(-1, q, k)
@@ -369,7 +422,9 @@ def _agreement(half: np.ndarray, X: np.ndarray, Y: np.ndarray, U: np.ndarray, V:
 
 
 def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Mean over the first axis of the correlation along the second; NaN where it has fewer than three values."""
+    """Mean over the first axis of the correlation along the second; NaN where it has fewer than
+    three values.
+    """
     if a.shape[1] < 3:
         return np.full(a.shape[2], np.nan)
     a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
@@ -396,7 +451,9 @@ def _cross(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 
 def _decomposed(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """U (k, r), s (r,), V (q, r) of the cross-correlation; the largest weight of each component pattern is positive."""
+    """U (k, r), s (r,), V (q, r) of the cross-correlation; the largest weight of each component
+    pattern is positive.
+    """
     V, s, Ut = np.linalg.svd(_cross(X, Y), full_matrices=False)
     U = Ut.T
     sign = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])
@@ -408,7 +465,12 @@ def _correlations(variables: np.ndarray, scores: np.ndarray) -> np.ndarray:
     centred = scores - scores.mean(axis=0)
     length = np.linalg.norm(centred, axis=0) * np.sqrt(len(variables) - 1)
     return np.asarray(
-        np.divide(variables.T @ centred, length, out=np.zeros((variables.shape[1], scores.shape[1])), where=length > 0)
+        np.divide(
+            variables.T @ centred,
+            length,
+            out=np.zeros((variables.shape[1], scores.shape[1])),
+            where=length > 0,
+        )
     )
 
 

@@ -42,15 +42,22 @@ def rows_of(table: Any, n: int) -> dict[str, list[Any]]:
 
 def row_names(table: Mapping[str, Sequence[Any]], n: int) -> list[str]:
     """What rows are called in messages."""
-    people = [cell_text(value) for value in table.get("participant_id", [])] or [f"row {i + 1}" for i in range(n)]
+    people = [cell_text(value) for value in table.get("participant_id", [])] or [
+        f"row {i + 1}" for i in range(n)
+    ]
     sessions = [cell_text(value) for value in table.get("session_id", [""] * n)]
     return [f"{person} {session}".strip() for person, session in zip(people, sessions, strict=True)]
 
 
 def complete_rows(
-    table: Mapping[str, Sequence[Any]], columns: Sequence[str], n: int, missing: str, argument: str = "formula"
+    table: Mapping[str, Sequence[Any]],
+    columns: Sequence[str],
+    n: int,
+    missing: str,
+    argument: str = "formula",
 ) -> np.ndarray:
-    """Which rows have a value in all the columns; refuses unknown columns, and missing values unless they are skipped.
+    """Which rows have a value in all the columns; refuses unknown columns, and missing values
+    unless they are skipped.
 
     Parameters
     ----------
@@ -64,7 +71,9 @@ def complete_rows(
         hint = "; give a table with it ({participants})" if has == "none" else ""
         text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}"
         raise ArgumentError(argument, None, literal(text) + hint)
-    absent = {column: [is_missing(cell_text(value)) for value in table[column]] for column in columns}
+    absent = {
+        column: [is_missing(cell_text(value)) for value in table[column]] for column in columns
+    }
     complete = np.ones(n, dtype=bool)
     for flags in absent.values():
         complete &= ~np.array(flags)
@@ -76,7 +85,9 @@ def complete_rows(
             if any(flags)
         ]
         advice = "fill them in, or leave these rows out with {missing_covariates='skip'}"
-        raise ArgumentError(argument, None, f"Values are missing, {literal('; '.join(each))}: {advice}")
+        raise ArgumentError(
+            argument, None, f"Values are missing, {literal('; '.join(each))}: {advice}"
+        )
     return complete
 
 
@@ -97,11 +108,14 @@ class Variable:
             raise unusable(f"{name} is {literal(cells[0])} in all rows: leave it out")
         if factor.code == "{}" and (factor.category or is_category(factor.column, cells)):
             levels = sorted(
-                set(cells), key=lambda cell: (not is_number(cell), float(cell) if is_number(cell) else 0, cell)
+                set(cells),
+                key=lambda cell: (not is_number(cell), float(cell) if is_number(cell) else 0, cell),
             )
             if factor.base is not None:
                 if factor.base not in levels:
-                    raise unusable(f"{name} has no level {literal(repr(factor.base))}; its levels: {some(levels, 20)}")
+                    raise unusable(
+                        f"{name} has no level {literal(repr(factor.base))}; its levels: {some(levels, 20)}"
+                    )
                 levels = [factor.base, *(level for level in levels if level != factor.base)]
             return cls(factor.column, tuple(levels))
         wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
@@ -125,7 +139,9 @@ class Variable:
         return pd.Categorical([cell_text(cell) for cell in cells], categories=list(self.levels))
 
     def outside(self, cells: Sequence[Any]) -> np.ndarray:
-        """Which values these rows have and the fitted ones do not: beyond the range, or of no level."""
+        """Which values these rows have and the fitted ones do not: beyond the range, or of no
+        level.
+        """
         if self.levels is not None:
             return np.array([cell_text(cell) not in self.levels for cell in cells], dtype=bool)
         numbers = np.array([float(cell_text(cell)) for cell in cells])
@@ -175,13 +191,21 @@ class RegressionDesign:
     _spec: Any
 
     @classmethod
-    def of(cls, terms: Sequence[TermFactors], table: Mapping[str, Sequence[Any]]) -> RegressionDesign:
-        """The design of complete rows; refuses constants, empty cells, terms that cannot be told apart."""
+    def of(
+        cls, terms: Sequence[TermFactors], table: Mapping[str, Sequence[Any]]
+    ) -> RegressionDesign:
+        """The design of complete rows; refuses constants, empty cells, terms that cannot be told
+        apart.
+        """
         import formulaic
 
         n = len(next(iter(table.values())))
         who = row_names(table, n)
-        factors = list(dict.fromkeys(factor for term in terms for factor in sorted(term, key=lambda f: f.label)))
+        factors = list(
+            dict.fromkeys(
+                factor for term in terms for factor in sorted(term, key=lambda f: f.label)
+            )
+        )
         if n < 2 + _LEAST_LEFT:
             raise unusable(f"{n} rows are too few")
         variables = {factor: Variable.of(factor, table[factor.column], who) for factor in factors}
@@ -193,9 +217,12 @@ class RegressionDesign:
             with np.errstate(all="ignore"):
                 matrix = formulaic.model_matrix(text, frame, context=_CONTEXT, na_action="ignore")
         except formulaic.errors.FormulaicError as problem:
-            raise unusable(f"it cannot be computed: {literal(' '.join(str(problem).split())[:200])}") from None
+            raise unusable(
+                f"it cannot be computed: {literal(' '.join(str(problem).split())[:200])}"
+            ) from None
         slices = {
-            frozenset(f.expr for f in term.factors): where for term, where in matrix.model_spec.term_slices.items()
+            frozenset(f.expr for f in term.factors): where
+            for term, where in matrix.model_spec.term_slices.items()
         }
         names = [_label(str(name), written) for name in matrix.columns]
         found = []
@@ -215,7 +242,9 @@ class RegressionDesign:
         return np.asarray(matrix.to_numpy(dtype=np.float64))
 
     def averages(self, column: str, values: Sequence[Any]) -> np.ndarray:
-        """(n_values, n_columns) means over the rows, had all of them this value in one column of the table."""
+        """(n_values, n_columns) means over the rows, had all of them this value in one column of
+        the table.
+        """
         n = len(self.X)
         table = {name: list(cells) * len(values) for name, cells in self.table.items()}
         table[column] = [value for value in values for _ in range(n)]
@@ -237,7 +266,10 @@ def _ordered(term: TermFactors) -> list[Factor]:
 def _frame(variables: Mapping[Factor, Variable], table: Mapping[str, Sequence[Any]]) -> Any:
     import pandas as pd
 
-    columns = {f"x{i}_": variable.values(table[f.column]) for i, (f, variable) in enumerate(variables.items())}
+    columns = {
+        f"x{i}_": variable.values(table[f.column])
+        for i, (f, variable) in enumerate(variables.items())
+    }
     return pd.DataFrame(columns)
 
 
@@ -251,17 +283,29 @@ def _label(name: str, written: Mapping[Factor, str]) -> str:
 def _cells(
     term: TermFactors, variables: Mapping[Factor, Variable], table: Mapping[str, Sequence[Any]]
 ) -> dict[str, int]:
-    """Rows per combination of the levels of a term's categories; refuses a combination that nobody has."""
+    """Rows per combination of the levels of a term's categories; refuses a combination that nobody
+    has.
+    """
     categories = [variables[f] for f in _ordered(term) if variables[f].levels is not None]
     if not categories:
         return {}
-    rows = list(zip(*([cell_text(value) for value in table[v.column]] for v in categories), strict=True))
-    counts = {combination: rows.count(combination) for combination in product(*(v.levels or () for v in categories))}
+    rows = list(
+        zip(*([cell_text(value) for value in table[v.column]] for v in categories), strict=True)
+    )
+    counts = {
+        combination: rows.count(combination)
+        for combination in product(*(v.levels or () for v in categories))
+    }
     empty = [cell for cell, count in counts.items() if not count]
     if empty:
         names = [v.column for v in categories]
-        each = [" and ".join(f"{name} {level}" for name, level in zip(names, cell, strict=True)) for cell in empty]
-        raise unusable(f"nobody has {some(each, 10)}: leave out {literal(':'.join(names))}, or join levels")
+        each = [
+            " and ".join(f"{name} {level}" for name, level in zip(names, cell, strict=True))
+            for cell in empty
+        ]
+        raise unusable(
+            f"nobody has {some(each, 10)}: leave out {literal(':'.join(names))}, or join levels"
+        )
     return {", ".join(cell): count for cell, count in counts.items()}
 
 
@@ -275,7 +319,9 @@ def _check_columns(X: np.ndarray, terms: Sequence[Term]) -> None:
     for term in terms:
         columns += term.columns
         length = np.linalg.norm(X[:, columns], axis=0)
-        if np.linalg.matrix_rank(X[:, columns] / np.where(length > 0, length, 1), tol=1e-8) < len(columns):
+        if np.linalg.matrix_rank(X[:, columns] / np.where(length > 0, length, 1), tol=1e-8) < len(
+            columns
+        ):
             raise unusable(
                 f"{literal(term.name)} cannot be distinguished from {literal(before)} in these rows: leave one out"
             )

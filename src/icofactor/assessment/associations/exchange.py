@@ -1,9 +1,11 @@
 """Permutation tests of regressions: Freedman-Lane, rows exchanged as their groups allow.
 
-Residuals of the model without the tested term are permuted, and the statistic of the whole model is computed anew.
-With groups, the rows are whitened first, and permutations keep groups together as PALM's exchangeability blocks do:
-whole groups change places with groups of the same size, rows change places within their group. Both leave the
-covariance of a random intercept as it is. A term that is constant within groups is tested by whole groups only.
+Residuals of the model without the tested term are permuted, and the statistic of the whole model is
+computed anew.
+With groups, the rows are whitened first, and permutations keep groups together as PALM's
+exchangeability blocks do: whole groups change places with groups of the same size, rows change
+places within their group. Both leave the covariance of a random intercept as it is. A term that is
+constant within groups is tested by whole groups only.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ class Exchange:
         """Of each size of groups: (n_groups, size) their rows."""
         if self.groups is None:
             return [np.arange(self.n)[:, None]]
-        order, codes, sizes = np.argsort(self.groups.codes, kind="stable"), self.groups.codes, self.groups.sizes
+        order, codes, sizes = (
+            np.argsort(self.groups.codes, kind="stable"),
+            self.groups.codes,
+            self.groups.sizes,
+        )
         return [order[(sizes == size)[codes[order]]].reshape(-1, size) for size in np.unique(sizes)]
 
     @property
@@ -88,8 +94,12 @@ class Exchange:
         return f"{whole}, and rows within groups" if self.within else whole
 
 
-def permuted_F(fit: Regression, L: np.ndarray, exchange: Exchange, n_permutations: int, seed: int) -> np.ndarray:
-    """(n_permutations, n_outcomes) statistics of L β = 0 by Freedman and Lane; NaN for an outcome without variance."""
+def permuted_F(
+    fit: Regression, L: np.ndarray, exchange: Exchange, n_permutations: int, seed: int
+) -> np.ndarray:
+    """(n_permutations, n_outcomes) statistics of L β = 0 by Freedman and Lane; NaN for an outcome
+    without variance.
+    """
     (n, p), q = fit.X.shape, len(L)
     free = null_space(L)
     prepared = []

@@ -1,7 +1,8 @@
 """Formulas, read without evaluating anything.
 
-A formula is read by this module: names of columns, `+`, `:`, `*`, `**2`, and the functions of `FUNCTIONS`; anything
-else is refused. What formulaic encodes is written anew from what was read, so no text of the user is ever evaluated.
+A formula is read by this module: names of columns, `+`, `:`, `*`, `**2`, and the functions of
+`FUNCTIONS`; anything else is refused. What formulaic encodes is written anew from what was read, so
+no text of the user is ever evaluated.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ FUNCTIONS: dict[str, dict[str, type]] = {
     "log": {},
     "sqrt": {},
 }
-"""Function → its options. C: a category (base: the level that the others are compared with); cr: natural cubic
-spline; bs: B-spline; poly: orthogonal polynomial."""
+"""Function → its options. C: a category (base: the level that the others are compared with); cr:
+natural cubic
+spline; bs: B-spline; poly: orthogonal polynomial.
+"""
 SMOOTH_DF = 3
 """Degrees of freedom of a smooth term that states none."""
 _MOST_CHARACTERS, _MOST_TERMS, _MOST_DF = 2000, 100, 20
@@ -68,26 +71,36 @@ def parse(formula: str) -> list[TermFactors]:
     if not isinstance(formula, str) or not formula.strip():
         raise unusable(f"The formula is empty or not text; found {literal(repr(formula))}")
     if len(formula) > _MOST_CHARACTERS:
-        raise unusable(f"{len(formula)} characters are too many; at most {_MOST_CHARACTERS} are read")
+        raise unusable(
+            f"{len(formula)} characters are too many; at most {_MOST_CHARACTERS} are read"
+        )
     text, names = _as_python(formula)
     try:
         terms = [term for term in _expand(ast.parse(text, mode="eval").body, names) if term]
     except ArgumentError:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise unusable(f"{literal(repr(formula))} cannot be read: is a bracket or an operator missing?") from None
+        raise unusable(
+            f"{literal(repr(formula))} cannot be read: is a bracket or an operator missing?"
+        ) from None
     if not terms:
         raise unusable(f"{literal(repr(formula))} has no term besides the intercept")
     return sorted(terms, key=len)
 
 
 def smoothed(terms: list[TermFactors], smooth: Any) -> list[TermFactors]:
-    """The terms with natural splines for the columns named in `smooth`, which are added where no term has them."""
+    """The terms with natural splines for the columns named in `smooth`, which are added where no
+    term has them.
+    """
     found = terms
     for column, df in _smooth_columns(smooth).items():
         spline = Factor(column, f"s({column})", _spline_code(df))
-        swapped = [frozenset(spline if f == Factor(column, column) else f for f in term) for term in found]
-        found = swapped if any(spline in term for term in swapped) else [frozenset([spline]), *swapped]
+        swapped = [
+            frozenset(spline if f == Factor(column, column) else f for f in term) for term in found
+        ]
+        found = (
+            swapped if any(spline in term for term in swapped) else [frozenset([spline]), *swapped]
+        )
     return sorted(found, key=len)
 
 
@@ -104,7 +117,9 @@ def _smooth_columns(smooth: Any) -> dict[str, int]:
     found = {}
     for column, df in pairs:
         if not str(df).isdecimal() or not 2 <= int(df) <= _MOST_DF:
-            expected = f"columns, each with 2 to {_MOST_DF} degrees of freedom, e.g. 'age' or 'age=4'"
+            expected = (
+                f"columns, each with 2 to {_MOST_DF} degrees of freedom, e.g. 'age' or 'age=4'"
+            )
             raise ArgumentError("smooth", smooth, expected)
         found[column] = int(df)
     return found
@@ -142,7 +157,9 @@ def _as_python(formula: str) -> tuple[str, dict[str, str]]:
 
 
 def _expand(node: ast.expr, names: Mapping[str, str]) -> list[TermFactors]:
-    """The terms that a part of the formula stands for, each once, in order; the empty one is the intercept."""
+    """The terms that a part of the formula stands for, each once, in order; the empty one is the
+    intercept.
+    """
     if isinstance(node, ast.BinOp):
         left = _expand(node.left, names)
         if isinstance(node.op, ast.Pow):
@@ -180,7 +197,11 @@ def _limited(terms: Sequence[TermFactors]) -> list[TermFactors]:
 def _factor(node: ast.expr, names: Mapping[str, str]) -> Factor:
     if isinstance(node, ast.Name) and node.id in names:
         return Factor(names[node.id], names[node.id])
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id not in FUNCTIONS
+    ):
         name = literal(getattr(getattr(node, "func", node), "id", "this"))
         raise unusable(f"{name} is not a function of formulas, which are {', '.join(FUNCTIONS)}")
     function = node.func.id
@@ -188,13 +209,20 @@ def _factor(node: ast.expr, names: Mapping[str, str]) -> Factor:
     if not node.args or len(node.args) > 2 or (len(node.args) == 2 and not known):
         raise unusable(f"{function} takes a column{' and options' if known else ''}")
     inner = _factor(node.args[0], names)
-    pairs = [*zip(known, node.args[1:], strict=False), *((word.arg, word.value) for word in node.keywords)]
+    pairs = [
+        *zip(known, node.args[1:], strict=False),
+        *((word.arg, word.value) for word in node.keywords),
+    ]
     options: dict[str, Any] = {}
     for option, value in pairs:
         # the base of a category may be written with or without quotation marks
-        given = names.get(value.id) if isinstance(value, ast.Name) else getattr(value, "value", None)
+        given = (
+            names.get(value.id) if isinstance(value, ast.Name) else getattr(value, "value", None)
+        )
         if option is None or option not in known or option in options:
-            raise unusable(f"{function} has no option {literal(option)}; its options: {', '.join(known) or 'none'}")
+            raise unusable(
+                f"{function} has no option {literal(option)}; its options: {', '.join(known) or 'none'}"
+            )
         if known[option] is str:
             if not isinstance(given, str | int | float):
                 raise unusable(f"{option} of {function} is a level, such as {option}=control")
@@ -207,7 +235,9 @@ def _factor(node: ast.expr, names: Mapping[str, str]) -> Factor:
     if function == "C":
         if inner != Factor(inner.column, inner.column):
             raise unusable(f"C takes an unchanged column, not {literal(inner.label)}")
-        return Factor(inner.column, label if options else f"C({inner.label})", "{}", True, options.get("base"))
+        return Factor(
+            inner.column, label if options else f"C({inner.label})", "{}", True, options.get("base")
+        )
     if inner.category:
         raise unusable(f"{function} takes numbers, not the category {literal(inner.label)}")
     if function == "cr":

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.associations._associate import group_labels, loadings_of
-from icofactor.assessment.associations.design import RegressionDesign, complete_rows, row_names, rows_of
+from icofactor.assessment.associations.design import (
+    RegressionDesign,
+    complete_rows,
+    row_names,
+    rows_of,
+)
 from icofactor.assessment.associations.formula import parse, smoothed, unusable
 from icofactor.assessment.associations.regression import Groups
 from icofactor.cohort.problems import some
@@ -27,8 +32,8 @@ class NormativeScores:
     Attributes
     ----------
     scores : array of shape (n_rows, n_components)
-        (value − expected) / residual standard deviation of the reference. NaN if a covariate is missing, or has a level
-        that the reference lacks.
+        (value − expected) / residual standard deviation of the reference. NaN if a covariate is
+        missing, or has a level that the reference lacks.
     expected : array of shape (n_rows, n_components)
         Expected values.
     deviation : array of shape (n_components,)
@@ -81,7 +86,8 @@ def normative_scores(
     smooth: Any = None,
     missing_covariates: str = "raise",
 ) -> NormativeScores:
-    """Compute W-scores of loadings or maps: deviations from a reference group of the same age and sex.
+    """Compute W-scores of loadings or maps: deviations from a reference group of the same age and
+    sex.
 
     Parameters
     ----------
@@ -90,13 +96,13 @@ def normative_scores(
     table : dict or data frame
         Column → one value per row.
     formula : str, default="age + sex"
-        What the loadings of the reference depend on; see `associate`. Terms with the column of `reference` are left
-        out.
+        What the loadings of the reference depend on; see `associate`. Terms with the column of
+        `reference` are left out.
     reference : str or bool array of shape (n_rows,)
         The reference group: "COLUMN=VALUE", such as "group=control", or one bool per row.
     groups : str or sequence, default=None
-        Rows that belong together. Default: the rows of one participant_id. Scores of people in the reference come from
-        the other people in it.
+        Rows that belong together. Default: the rows of one participant_id. Scores of people in the
+        reference come from the other people in it.
     smooth : str, sequence or dict, default=None
         See `associate`.
     missing_covariates : {"raise", "skip"}, default="raise"
@@ -122,17 +128,29 @@ def normative_scores(
     n = len(Y)
     columns = rows_of(table, n)
     apart = reference.partition("=")[0].strip() if isinstance(reference, str) else None
-    terms = [term for term in smoothed(parse(formula), smooth) if apart not in {factor.column for factor in term}]
+    terms = [
+        term
+        for term in smoothed(parse(formula), smooth)
+        if apart not in {factor.column for factor in term}
+    ]
     if not terms:
         raise ArgumentError(
-            "formula", formula, f"a formula with terms other than {literal(apart)}, which defines the reference"
+            "formula",
+            formula,
+            f"a formula with terms other than {literal(apart)}, which defines the reference",
         )
-    used = list(dict.fromkeys(factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)))
+    used = list(
+        dict.fromkeys(
+            factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)
+        )
+    )
     labels, grouped = group_labels(groups, columns, n, missing_covariates)
     known = complete_rows(columns, used, n, missing_covariates) & grouped
     healthy = _reference(reference, columns, n)
     fitted = np.flatnonzero(healthy & known)
-    design = RegressionDesign.of(terms, {name: [values[i] for i in fitted] for name, values in columns.items()})
+    design = RegressionDesign.of(
+        terms, {name: [values[i] for i in fitted] for name, values in columns.items()}
+    )
     p = design.X.shape[1]
     if len(fitted) < p + _LEAST_OVER:
         found = Phrase(f"{len(fitted)} rows for {p} columns of the model")
@@ -143,10 +161,14 @@ def normative_scores(
     for variable in dict.fromkeys(design.variables.values()):
         beyond, cells = np.zeros(n, dtype=bool), [columns[variable.column][i] for i in rows]
         if variable.levels is None and (
-            wrong := [i for i, cell in zip(rows, cells, strict=True) if not is_number(cell_text(cell))]
+            wrong := [
+                i for i, cell in zip(rows, cells, strict=True) if not is_number(cell_text(cell))
+            ]
         ):
             who, name = row_names(columns, n), literal(repr(variable.column))
-            raise unusable(f"{name} contains numbers in the reference, but not in {some([who[i] for i in wrong], 10)}")
+            raise unusable(
+                f"{name} contains numbers in the reference, but not in {some([who[i] for i in wrong], 10)}"
+            )
         beyond[rows] = variable.outside(cells)
         if variable.levels is not None:
             possible &= ~beyond
@@ -159,7 +181,9 @@ def normative_scores(
     residual = Y[fitted] - design.X @ b
     squares = np.square(residual).sum(axis=0)
     deviation = np.sqrt(squares / (len(fitted) - p))
-    expected[rows] = design.at({name: [values[i] for i in rows] for name, values in columns.items()}) @ b
+    expected[rows] = (
+        design.at({name: [values[i] for i in rows] for name, values in columns.items()}) @ b
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         scores[rows] = np.where(deviation > 0, (Y[rows] - expected[rows]) / deviation, np.nan)
         people = Groups.of(np.arange(len(fitted)) if labels is None else labels[fitted])
@@ -167,12 +191,22 @@ def normative_scores(
             own = np.flatnonzero(people.codes == person)
             if len(own) >= len(fitted) - p:
                 continue
-            without = np.linalg.lstsq(np.eye(len(own)) - Q[own] @ Q[own].T, residual[own], rcond=None)[0]
-            spread = np.sqrt((squares - (residual[own] * without).sum(axis=0)) / (len(fitted) - len(own) - p))
+            without = np.linalg.lstsq(
+                np.eye(len(own)) - Q[own] @ Q[own].T, residual[own], rcond=None
+            )[0]
+            spread = np.sqrt(
+                (squares - (residual[own] * without).sum(axis=0)) / (len(fitted) - len(own) - p)
+            )
             scores[fitted[own]] = np.where(deviation > 0, without / spread, np.nan)
             expected[fitted[own]] = Y[fitted[own]] - without
     return NormativeScores(
-        scores, expected, deviation, healthy, outside, tuple(names), _notes(columns, n, known, possible, outside)
+        scores,
+        expected,
+        deviation,
+        healthy,
+        outside,
+        tuple(names),
+        _notes(columns, n, known, possible, outside),
     )
 
 
@@ -180,7 +214,9 @@ def _reference(reference: Any, table: Mapping[str, Sequence[Any]], n: int) -> np
     if not isinstance(reference, str):
         chosen = np.asarray(reference)
         if chosen.shape != (n,) or chosen.dtype != bool:
-            raise ArgumentError("reference", Phrase(f"shape {chosen.shape}"), "'COLUMN=VALUE', or one bool per row")
+            raise ArgumentError(
+                "reference", Phrase(f"shape {chosen.shape}"), "'COLUMN=VALUE', or one bool per row"
+            )
         return chosen
     column, equals, value = reference.partition("=")
     if not equals or column.strip() not in table:
@@ -190,12 +226,18 @@ def _reference(reference: Any, table: Mapping[str, Sequence[Any]], n: int) -> np
     cells = [cell_text(cell) for cell in table[column.strip()]]
     chosen = np.array([cell == cell_text(value.strip()) for cell in cells])
     if not chosen.any():
-        raise ArgumentError("reference", reference, f"a value in that column: {some(sorted(set(cells)), 20)}")
+        raise ArgumentError(
+            "reference", reference, f"a value in that column: {some(sorted(set(cells)), 20)}"
+        )
     return chosen
 
 
 def _notes(
-    table: Mapping[str, Sequence[Any]], n: int, known: np.ndarray, possible: np.ndarray, outside: np.ndarray
+    table: Mapping[str, Sequence[Any]],
+    n: int,
+    known: np.ndarray,
+    possible: np.ndarray,
+    outside: np.ndarray,
 ) -> tuple[str, ...]:
     who = row_names(table, n)
     beyond = [who[i] for i in np.flatnonzero((outside != "") & possible)]

@@ -1,10 +1,12 @@
-"""Least squares, and least squares with a random intercept per group, of many outcomes on one design.
+"""Least squares, and least squares with a random intercept per group, of many outcomes on one
+design.
 
     y = X β + u_g + e,   u_g ~ N(0, λσ²),  e ~ N(0, σ²)
 
-λ is found by restricted maximum likelihood, one number per outcome; 0 without groups. Rows whitened by
-V^(−1/2) = I − Σ_g (1 − 1/√(1 + λ n_g)) 1 1ᵀ/n_g make it ordinary least squares again. Degrees of freedom are
-Satterthwaite's; those of several contrasts together are joined as lmerTest does it.
+λ is found by restricted maximum likelihood, one number per outcome; 0 without groups. Rows whitened
+by
+V^(−1/2) = I − Σ_g (1 − 1/√(1 + λ n_g)) 1 1ᵀ/n_g make it ordinary least squares again. Degrees of
+freedom are Satterthwaite's; those of several contrasts together are joined as lmerTest does it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Groups:
     def constant(self, values: np.ndarray) -> bool:
         """Whether every column has one value within each group."""
         means = self.sums(values) / self.sizes[:, None]
-        return bool(np.abs(values - means[self.codes]).max() <= 1e-9 * max(1.0, np.abs(values).max()))
+        return bool(
+            np.abs(values - means[self.codes]).max() <= 1e-9 * max(1.0, np.abs(values).max())
+        )
 
     def whiten(self, values: np.ndarray, ratio: float) -> np.ndarray:
         """V^(−1/2) values, at σ² = 1."""
@@ -117,7 +121,9 @@ class Regression:
         coefficients, covariance, variance = np.empty((p, k)), np.empty((k, p, p)), np.empty(k)
         for value in np.unique(ratio):
             these = np.flatnonzero(ratio == value)
-            Xw, Yw = (X, Y) if groups is None else (groups.whiten(X, value), groups.whiten(Y, value))
+            Xw, Yw = (
+                (X, Y) if groups is None else (groups.whiten(X, value), groups.whiten(Y, value))
+            )
             scale = np.linalg.norm(Xw, axis=0)
             Q, R = np.linalg.qr(Xw / scale)
             inverse = np.linalg.inv(R) / scale[:, None]
@@ -147,7 +153,9 @@ class Regression:
         if self.groups is None:
             return self.X, self.Y[:, outcome]
         whiten = self.groups.whiten
-        return whiten(self.X, self.ratio[outcome]), whiten(self.Y[:, [outcome]], self.ratio[outcome])[:, 0]
+        return whiten(self.X, self.ratio[outcome]), whiten(
+            self.Y[:, [outcome]], self.ratio[outcome]
+        )[:, 0]
 
     def test(self, L: np.ndarray) -> Test:
         """
@@ -171,17 +179,23 @@ class Regression:
     def _satterthwaite(self, j: int, L: np.ndarray) -> np.ndarray:
         """Degrees of freedom of each contrast: 2 f² / (∇fᵀ Cov(σ², σ_g²) ∇f), f its variance.
 
-        With A = V⁻¹, P = A − A X C Xᵀ A and V_a = I or Z Zᵀ, the observed information about (σ², σ_g²) is
-        yᵀP V_a P V_b P y − ½ tr(P V_a P V_b), as lmerTest has it; the expected one where that is not positive.
+        With A = V⁻¹, P = A − A X C Xᵀ A and V_a = I or Z Zᵀ, the observed information about (σ²,
+        σ_g²) is
+        yᵀP V_a P V_b P y − ½ tr(P V_a P V_b), as lmerTest has it; the expected one where that is
+        not positive.
         """
         assert self.groups is not None
         groups, X, C = self.groups, self.X, self.covariance[j]
         s2, ratio, sizes = self.variance[j], self.ratio[j], self.groups.sizes
-        within, between = 1 / s2, 1 / (s2 * (1 + ratio * sizes))  # eigenvalues of A within a group, of its mean
+        within, between = (
+            1 / s2,
+            1 / (s2 * (1 + ratio * sizes)),
+        )  # eigenvalues of A within a group, of its mean
         means = groups.sums(X) / sizes[:, None]
         deviations = X - means[groups.codes]
         power = lambda m: (  # Xᵀ A^m X, and rows Zᵀ A^m X
-            within**m * deviations.T @ deviations + (means * (between**m * sizes)[:, None]).T @ means,
+            within**m * deviations.T @ deviations
+            + (means * (between**m * sizes)[:, None]).T @ means,
             means * (between**m * sizes)[:, None],
         )
         (XA2X, U2), (XA3X, _), (_, U) = power(2), power(3), power(1)
@@ -226,7 +240,10 @@ def _ratios(X: np.ndarray, Y: np.ndarray, groups: Groups) -> np.ndarray:
     sums = groups.sums(both)
     whole = both.T @ both
     classes = np.unique(sizes)
-    parts = [(size, int((sizes == size).sum()), sums[sizes == size].T @ sums[sizes == size]) for size in classes]
+    parts = [
+        (size, int((sizes == size).sum()), sums[sizes == size].T @ sums[sizes == size])
+        for size in classes
+    ]
 
     def criterion(ratio: float) -> np.ndarray:
         """−2 × the restricted log-likelihood, but for a constant, of every outcome."""
@@ -246,8 +263,14 @@ def _ratios(X: np.ndarray, Y: np.ndarray, groups: Groups) -> np.ndarray:
         if not np.isfinite(values[:, j]).all():
             continue  # an outcome without variance
         best = int(values[:, j].argmin())
-        low, high = (np.log(max(_GRID[max(0, min(i, len(_GRID) - 1))], 1e-8)) for i in (best - 1, best + 1))
-        peak = minimize_scalar(at, bounds=(low, high), args=(j,), method="bounded", options={"xatol": 1e-10})
+        low, high = (
+            np.log(max(_GRID[max(0, min(i, len(_GRID) - 1))], 1e-8)) for i in (best - 1, best + 1)
+        )
+        peak = minimize_scalar(
+            at, bounds=(low, high), args=(j,), method="bounded", options={"xatol": 1e-10}
+        )
         ratio = float(np.exp(peak.x))
-        found[j] = 0.0 if ratio < _NEGLIGIBLE or values[0, j] <= peak.fun else min(ratio, _MOST_RATIO)
+        found[j] = (
+            0.0 if ratio < _NEGLIGIBLE or values[0, j] <= peak.fun else min(ratio, _MOST_RATIO)
+        )
     return found

@@ -21,7 +21,9 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Along a column: its values or levels, and (n_values, n_components) mean, low, high (95 %) of the model."""
+    """Along a column: its values or levels, and (n_values, n_components) mean, low, high (95 %) of
+    the model.
+    """
 
     values: np.ndarray
     mean: np.ndarray
@@ -40,7 +42,8 @@ class Associations:
     contrasts : dict
         The same for contrasts.
     coefficients : dict
-        One row per column of the whole model and component, with intervals and theoretical p-values.
+        One row per column of the whole model and component, with intervals and theoretical
+        p-values.
     notes : list of str
         Remarks on the tests.
     settings : dict
@@ -94,7 +97,8 @@ class Associations:
         return tuple(dict.fromkeys(variable.column for variable in self.design.variables.values()))
 
     def expected(self, column: str, n_points: int = 50) -> Expected:
-        """Loadings that the model expects along a column, averaged over the other columns of the cohort.
+        """Loadings that the model expects along a column, averaged over the other columns of the
+        cohort.
 
         Parameters
         ----------
@@ -106,23 +110,28 @@ class Associations:
         Returns
         -------
         Expected
-            With `values`, and `mean`, `low` and `high` of shape (n_values, n_components); low and high are 95 % limits.
+            With `values`, and `mean`, `low` and `high` of shape (n_values, n_components); low and
+            high are 95 % limits.
         """
-        found = [variable for variable in self.design.variables.values() if variable.column == column]
+        found = [
+            variable for variable in self.design.variables.values() if variable.column == column
+        ]
         if not found:
             raise ArgumentError("column", column, "one of " + ", ".join(map(repr, self.columns)))
         lowest, highest, levels = found[0].lowest, found[0].highest, found[0].levels
         values = np.linspace(lowest, highest, n_points) if levels is None else np.array(levels)
         tests = [self.fit.test(one[None]) for one in self.design.averages(column, values.tolist())]
         mean = np.stack([test.estimate for test in tests])
-        half = np.stack([stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se for test in tests])
+        half = np.stack(
+            [stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se for test in tests]
+        )
         return Expected(values, mean, mean - half, mean + half)
 
     def adjusted(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Values of a column, and loadings adjusted for the other columns.
 
-        Adjusted loadings, of shape (n_rows, n_components), are the expected loading at this value plus the residual of
-        the row. Plot them with `expected`.
+        Adjusted loadings, of shape (n_rows, n_components), are the expected loading at this value
+        plus the residual of the row. Plot them with `expected`.
         """
         curve, cells = self.expected(column), self.design.table[column]
         if curve.values.dtype.kind == "f":
@@ -135,9 +144,15 @@ class Associations:
 
     @property
     def p_shown(self) -> np.ndarray:
-        """p of each test, terms before contrasts: corrected over components, or theoretical without permutations."""
+        """p of each test, terms before contrasts: corrected over components, or theoretical without
+        permutations.
+        """
         tables = (self.table, self.contrasts)
-        p = [np.where(np.isnan(t["p_corrected"]), t["p_theory"], t["p_corrected"]) for t in tables if len(t["term"])]
+        p = [
+            np.where(np.isnan(t["p_corrected"]), t["p_theory"], t["p_corrected"])
+            for t in tables
+            if len(t["term"])
+        ]
         return np.concatenate(p) if p else np.array([])
 
     @property

@@ -53,7 +53,8 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """How many components, and why: the result of `choose_n_components`. ``print`` shows the reasons.
+    """How many components, and why: the result of `choose_n_components`. ``print`` shows the
+    reasons.
 
     Attributes
     ----------
@@ -94,8 +95,14 @@ class Choice:
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
 
     def save(self, folder: str | Path | Publication, overwrite: bool = False) -> list[Path]:
-        """Write selection.tsv, selection.json and selection.png to a folder, which is created if necessary."""
-        place = folder if isinstance(folder, Publication) else Publication(folder, overwrite, names=FILES)
+        """Write selection.tsv, selection.json and selection.png to a folder, which is created if
+        necessary.
+        """
+        place = (
+            folder
+            if isinstance(folder, Publication)
+            else Publication(folder, overwrite, names=FILES)
+        )
         record = {
             "table": dict(self.table),
             "recommended": self.recommended,
@@ -104,7 +111,12 @@ class Choice:
             "settings": dict(self.settings),
         }
         with place.filled() as new:
-            write_table(new / FILES[0], self.table, {**dict.fromkeys(self.table, "A measure"), **COLUMNS}, record)
+            write_table(
+                new / FILES[0],
+                self.table,
+                {**dict.fromkeys(self.table, "A measure"), **COLUMNS},
+                record,
+            )
             self.plot().savefig(new / FILES[2])
         return [place.path / name for name in FILES]
 
@@ -126,9 +138,11 @@ Curves = dict[str, np.ndarray]
 
 
 def draw(choice: Choice) -> Any:
-    """Four panels: agreement of halves against rotated maps, held-out errors, training error, starts.
+    """Four panels: agreement of halves against rotated maps, held-out errors, training error,
+    starts.
 
-    Columns that the table of the choice lacks are left out; a table with none of these columns is drawn as it stands.
+    Columns that the table of the choice lacks are left out; a table with none of these columns is
+    drawn as it stands.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -150,7 +164,9 @@ def draw(choice: Choice) -> Any:
             _curve(one, t, name, None, _DATA)
             _titled(one, verbatim(name), "")
     for one in axes:
-        _finish(one, t["rank"], "components" if ranks == "rank" else verbatim(ranks), choice.recommended)
+        _finish(
+            one, t["rank"], "components" if ranks == "rank" else verbatim(ranks), choice.recommended
+        )
     return figure
 
 
@@ -160,7 +176,11 @@ def verbatim(text: str) -> str:
 
 
 def _verdict(head: Any, choice: Choice) -> None:
-    title = "No structure" if choice.recommended is None else f"{choice.recommended} components recommended"
+    title = (
+        "No structure"
+        if choice.recommended is None
+        else f"{choice.recommended} components recommended"
+    )
     head.text(0.01, 0.90, title, fontsize=12, fontweight="bold", va="top")
     reason = "\n".join(textwrap.wrap(verbatim("".join(choice.reasons[:1])), 140))
     head.text(0.01, 0.52, reason, fontsize=8.5, va="top", color="0.25", linespacing=1.3)
@@ -187,7 +207,11 @@ def _titled(axes: Any, title: str, unit: str) -> None:
     axes.set_title(title, fontsize=9.5, loc="left")
     axes.set_ylabel(unit, fontsize=8.5)
     if axes.get_legend_handles_labels()[0]:
-        below = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.17), "borderaxespad": 0.0}  # never on the curves
+        below = {
+            "loc": "upper left",
+            "bbox_to_anchor": (-0.02, -0.17),
+            "borderaxespad": 0.0,
+        }  # never on the curves
         axes.legend(fontsize=7.5, frameon=False, ncols=2, **below)
 
 
@@ -209,7 +233,15 @@ def _agreement(axes: Any, t: Curves) -> None:
         low, high = t["null_agreement"] - 2 * t["null_sd"], t["null_agreement"] + 2 * t["null_sd"]
         axes.fill_between(t["rank"], low, high, color=_NULL, alpha=0.25, linewidth=0)
     _curve(axes, t, "null_agreement", "halves of rotated maps, ± 2 sd", _NULL)
-    _curve(axes, t, "loadings_adjusted", "third people's loadings, without global mean", _OTHER, linestyle=":", **_THIN)
+    _curve(
+        axes,
+        t,
+        "loadings_adjusted",
+        "third people's loadings, without global mean",
+        _OTHER,
+        linestyle=":",
+        **_THIN,
+    )
     _curve(axes, t, "score", "score, largest where recommended", _OTHER)
     _titled(axes, "Do halves of the subjects agree?", "agreement; score")
 
@@ -223,12 +255,19 @@ def _heldout(axes: Any, t: Curves) -> None:
 
 def _gain(axes: Any, t: Curves) -> None:
     step = np.diff(t["rank"])
-    for name, colour, label in (("half_error", _DATA, "halves"), ("null_error", _NULL, "halves of rotated maps")):
+    for name, colour, label in (
+        ("half_error", _DATA, "halves"),
+        ("null_error", _NULL, "halves of rotated maps"),
+    ):
         if len(step) and step.all() and name in t:
             axes.plot(t["rank"][1:], -np.diff(t[name]) / step, color=colour, label=label, **_LINE)
     if not len(step):
         _nothing(axes, "only one number was tried")
-    _titled(axes, "What does one more component gain in the data fitted?", "share of between-subject variance")
+    _titled(
+        axes,
+        "What does one more component gain in the data fitted?",
+        "share of between-subject variance",
+    )
 
 
 def _starts(axes: Any, t: Curves) -> None:
@@ -241,5 +280,7 @@ def _starts(axes: Any, t: Curves) -> None:
 
 
 def _nothing(axes: Any, why: str) -> None:
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", fontsize=8.5, color="0.4")
+    axes.text(
+        0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", fontsize=8.5, color="0.4"
+    )
     axes.set_yticks([])

@@ -83,18 +83,18 @@ def choose_n_components(
 ) -> Choice:
     """Choose the number of components by the agreement of split halves.
 
-    After one pass over X, all fits are made on the faces of one level of the hierarchy, where a fit takes milliseconds.
-    Ranks are compared by the agreement of split halves, relative to cohorts of rotated maps. The result also has errors
-    on held-out subjects and blocks, agreement of loadings of people whom neither of two fits has seen, and stability
-    over starts.
+    After one pass over X, all fits are made on the faces of one level of the hierarchy, where a fit
+    takes milliseconds. Ranks are compared by the agreement of split halves, relative to cohorts of
+    rotated maps. The result also has errors on held-out subjects and blocks, agreement of loadings
+    of people whom neither of two fits has seen, and stability over starts.
 
     Parameters
     ----------
     cohort : Cohort, array of shape (n_subjects, n_sites), or nilearn SurfaceImage
         Maps.
     ranks : iterable of int, optional
-        Numbers of components to try, from 2 to half the number of subjects. Default: 2 to 20, or as many as the
-        subjects and faces allow.
+        Numbers of components to try, from 2 to half the number of subjects. Default: 2 to 20, or as
+        many as the subjects and faces allow.
     n_splits : int, default=20
         Number of random halves of the subjects.
     n_starts : int, default=10
@@ -106,19 +106,21 @@ def choose_n_components(
     covariates : sequence of str, optional
         Columns of the participants to regress out of the maps, as with `Covariates`.
     harmonize : ComBat or str, optional
-        Harmonization, or the column with the scanner; halves and folds are balanced for it. Covariates and
-        harmonization are estimated within every half and fold, also if `cohort` is already adjusted or harmonized.
+        Harmonization, or the column with the scanner; halves and folds are balanced for it.
+        Covariates and harmonization are estimated within every half and fold, also if `cohort` is
+        already adjusted or harmonized.
     fit_on : {"baseline", "one-per-person", "all"}, optional
         Which scans to use if people have several.
     groups : str or sequence, optional
-        Column of the participants, or one label per row: rows that stay together in all splits, folds and nulls.
-        Default: the scans of a person.
+        Column of the participants, or one label per row: rows that stay together in all splits,
+        folds and nulls. Default: the scans of a person.
     order : str, optional
         Column that orders the scans of a person. Default: the session name.
     method : str, default="parts"
         One of `icofactor.METHODS`: the one you will fit.
     center : {"auto", "none", "mean", "zscore"}, default="auto"
-        As in `CorticalFactorization`, within every half and fold; z-scores are those of the means over faces.
+        As in `CorticalFactorization`, within every half and fold; z-scores are those of the means
+        over faces.
     level : int, default=2
         Level of the faces; 2 gives 320 per hemisphere.
     mesh, hemi, weights
@@ -149,12 +151,16 @@ def choose_n_components(
     asked, center = center, center_of(center, chosen.scheme.centers, method)
     check_engine(engine)
     if steps_of(cohort) and (covariates or harmonize is not None):
-        raise ArgumentError("cohort", None, f"The cohort is already {literal(steps_of(cohort)[-1].done)}")
+        raise ArgumentError(
+            "cohort", None, f"The cohort is already {literal(steps_of(cohort)[-1].done)}"
+        )
     n_rows = None if hasattr(cohort, "subjects") else int(read_input(cohort, mesh, hemi).X.shape[0])
     scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
     cohort, confounds = unadjusted(scans.of(cohort))
     given = read_input(cohort, mesh, hemi)
-    sites, weighting = weighted_sites(given.sites, check_mask(given.mask, given.sites), weights, given.hemi)
+    sites, weighting = weighted_sites(
+        given.sites, check_mask(given.mask, given.sites), weights, given.hemi
+    )
     given = replace(given, sites=sites)
     if given.measures is not None:
         center = given.measures.center(center, asked, chosen)
@@ -163,7 +169,9 @@ def choose_n_components(
         names = getattr(cohort, "subjects", tuple(map(str, range(n_subjects))))
         table, people = people_of_rows(cohort, getattr(cohort, "participants", {}), names)
         signed, n_stacked = chosen.takes_negative(center), n_subjects // len(people)
-        confounds = Confounds.of(table, people, as_combat(harmonize), covariates, not signed, n_stacked)
+        confounds = Confounds.of(
+            table, people, as_combat(harmonize), covariates, not signed, n_stacked
+        )
     tried = check_subjects(tried, n_subjects, scans.groups, fewer=ranks is None)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
@@ -188,14 +196,21 @@ def choose_n_components(
 
 
 def check_settings(
-    ranks: Iterable[int] | None, n_splits: int, n_starts: int, n_nulls: int, random_state: int, level: int
+    ranks: Iterable[int] | None,
+    n_splits: int,
+    n_starts: int,
+    n_nulls: int,
+    random_state: int,
+    level: int,
 ) -> list[int]:
     """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
     tried = list(DEFAULT_RANKS if ranks is None else ranks)
     for rank in tried:
         if not Whole(2).accepts(rank):
             raise ArgumentError(
-                "ranks", rank, "whole numbers ≥ 2 (one component is the mean map, on which halves always agree)"
+                "ranks",
+                rank,
+                "whole numbers ≥ 2 (one component is the mean map, on which halves always agree)",
             )
     if not tried:
         raise ArgumentError("ranks", [], "the numbers of components to try, e.g. range(2, 21)")
@@ -207,9 +222,10 @@ def check_settings(
 def check_subjects(
     ranks: list[int], n_subjects: int, groups: RowGroups | None = None, fewer: bool = False
 ) -> list[int]:
-    """Refuse more components than halves of the subjects, or of their groups, can hold, or leave these out (`fewer`).
-    However unequal the groups are, each half, and what a fold or block leaves, then has as many rows
-    (`RowGroups.deal`)."""
+    """Refuse more components than halves of the subjects, or of their groups, can hold, or leave
+    these out (`fewer`). However unequal the groups are, each half, and what a fold or block leaves,
+    then has as many rows (`RowGroups.deal`).
+    """
     if groups is not None:
         if groups.n < 4:
             found = f"{{groups}} makes {counted(groups.n, 'group')} of {n_subjects} rows"
@@ -218,15 +234,21 @@ def check_subjects(
             ranks = [rank for rank in ranks if rank <= groups.n // 2]
         if ranks[-1] > groups.n // 2:
             raise ArgumentError(
-                "ranks", ranks[-1], f"at most {groups.n // 2}, the people or other groups in half of {groups.n}"
+                "ranks",
+                ranks[-1],
+                f"at most {groups.n // 2}, the people or other groups in half of {groups.n}",
             )
     half = n_subjects // 2
     if half < 2:
-        raise ArgumentError("cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half")
+        raise ArgumentError(
+            "cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half"
+        )
     if fewer:
         ranks = [rank for rank in ranks if rank <= half]
     if ranks[-1] > half:
-        raise ArgumentError("ranks", ranks[-1], f"at most {half}, the subjects in half of {n_subjects}")
+        raise ArgumentError(
+            "ranks", ranks[-1], f"at most {half}, the subjects in half of {n_subjects}"
+        )
     return ranks
 
 
@@ -237,7 +259,9 @@ def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
     if fewer and most >= ranks[0]:
         ranks = [rank for rank in ranks if rank <= most]
     if ranks[-1] > most:
-        where = f"at most {most}, or {{level}} higher: the maps are on {n_faces} faces of level {level}"
+        where = (
+            f"at most {most}, or {{level}} higher: the maps are on {n_faces} faces of level {level}"
+        )
         if data.design.sites.regions is not None:
             where = f"at most {most}: the maps have {n_faces} regions"
         expected = f"{where}, of which a third is left out at a time"
@@ -296,7 +320,9 @@ class _Work:
 
     @property
     def n_thirds(self) -> tuple[int, int]:
-        """Divisions into two groups and people in neither, of the data and of null cohorts, one each."""
+        """Divisions into two groups and people in neither, of the data and of null cohorts, one
+        each.
+        """
         return max(2, self.n_splits // 4), max(2, self.n_nulls // 2)
 
     @cached_property
@@ -319,14 +345,24 @@ class _Work:
 
     def _condense(self) -> None:
         """Make what all ranks share, on all processors, where it needs no people."""
-        data, scheme, n = self.cohorts.coarse, self.fit.chosen.scheme, self.cohorts.coarse.n_subjects
+        data, scheme, n = (
+            self.cohorts.coarse,
+            self.fit.chosen.scheme,
+            self.cohorts.coarse.n_subjects,
+        )
         if not data.apart or n <= data.stats.n_columns:
             return
         halves = [np.flatnonzero(split == half) for split in self.splits for half in (0, 1)]
         thirds = [self._third_parts(_THIRDS, i) for i in range(self.n_thirds[0])]
         groups = [np.flatnonzero(part == group) for part in thirds for group in (0, 1)]
-        rest = [np.flatnonzero(part != p) for part in (self.folds, self.blocks[0]) for p in np.unique(part)]
-        for _ in in_order(lambda some: data.condensed(some, scheme), [np.arange(n), *halves, *groups, *rest]):
+        rest = [
+            np.flatnonzero(part != p)
+            for part in (self.folds, self.blocks[0])
+            for p in np.unique(part)
+        ]
+        for _ in in_order(
+            lambda some: data.condensed(some, scheme), [np.arange(n), *halves, *groups, *rest]
+        ):
             pass
 
     # ------------------------------------------------------------------ numbers of one rank
@@ -346,7 +382,10 @@ class _Work:
         return bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)
 
     def _split(self, rank: int) -> np.ndarray:
-        cohorts, wheres = [self.cohorts.coarse] * self.n_splits, [(_HALVES, i) for i in range(self.n_splits)]
+        cohorts, wheres = (
+            [self.cohorts.coarse] * self.n_splits,
+            [(_HALVES, i) for i in range(self.n_splits)],
+        )
         return split_halves(cohorts, self.fit, rank, self.splits, wheres)
 
     def _null(self, rank: int) -> np.ndarray:
@@ -383,20 +422,28 @@ class _Work:
         jobs = [(kind, rank) for kind in makers for rank in reversed(ranks)]
         found: dict[str, list[np.ndarray]] = {kind: [] for kind in makers}
         with stages.stage("nulls"):
-            assert len(self.nulls) == self.n_nulls  # made here, on all processors, not by the first of the jobs
+            assert (
+                len(self.nulls) == self.n_nulls
+            )  # made here, on all processors, not by the first of the jobs
         with stages.stage("selection") as show:
             self._condense()
             make = lambda job: makers[job[0]](job[1])
-            for done, ((kind, _), values) in enumerate(zip(jobs, in_order(make, jobs), strict=True), 1):
+            for done, ((kind, _), values) in enumerate(
+                zip(jobs, in_order(make, jobs), strict=True), 1
+            ):
                 found[kind].insert(0, values)
                 show(done / len(jobs))
         stacked = {kind: np.stack(values) for kind, values in found.items()}
         error, cophenetic, dispersion = stacked.pop("error").T
-        return Evidence(np.array(ranks), **stacked, error=error, cophenetic=cophenetic, dispersion=dispersion)
+        return Evidence(
+            np.array(ranks), **stacked, error=error, cophenetic=cophenetic, dispersion=dispersion
+        )
 
     def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
         """The held-out error of the recommended rank where it matters."""
-        share = 1 - heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show).mean()
+        share = (
+            1 - heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show).mean()
+        )
         return (
             f"Subjects left out of the fit: at full resolution {rank} components explain {100 * share:.1f} % of their "
             "variance about the other subjects' mean map."
@@ -408,9 +455,16 @@ def _table(found: Evidence) -> dict[str, np.ndarray]:
     split = dict(zip(MEASURES, found.split.mean(axis=1).T, strict=True))
     null = dict(zip(MEASURES, found.null.mean(axis=1).T, strict=True))
     third, null_third = (
-        dict(zip(THIRD_MEASURES, values.mean(axis=1).T, strict=True)) for values in (found.third, found.null_third)
+        dict(zip(THIRD_MEASURES, values.mean(axis=1).T, strict=True))
+        for values in (found.third, found.null_third)
     )
-    reported = ("inner_product", "inner_product_median", "correlation", "ari", "stability_coefficient")
+    reported = (
+        "inner_product",
+        "inner_product_median",
+        "correlation",
+        "ari",
+        "stability_coefficient",
+    )
     gain = np.full(len(found.ranks), np.nan)
     gain[1:] = -np.diff(found.error) / np.diff(found.ranks)
     return {

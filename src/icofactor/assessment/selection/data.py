@@ -1,4 +1,6 @@
-"""The data of a selection: sums over faces, of which every subset of subjects and faces is a small problem."""
+"""The data of a selection: sums over faces, of which every subset of subjects and faces is a small
+problem.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,17 @@ from icofactor.streaming.runners import one_blas_thread
 SWEEPING_UPDATES = 48
 """Updates of coordinate descent: it is within 1e-3 of its end after these."""
 SCREENING_UPDATES = 480
-"""Other updates move slower: by these the best of random starts is found, which then goes on to its end."""
+"""Other updates move slower: by these the best of random starts is found, which then goes on to its
+end.
+"""
 TOL, MOST_UPDATES = 1e-5, 100_000
-"""The end: the objective fell by less than TOL, relative, over ten updates. The number of updates is never met."""
+"""The end: the objective fell by less than TOL, relative, over ten updates. The number of updates
+is never met.
+"""
 FINISHED, COMPARED_AT, HARD_TOL = 3, 10, 1e-4
-"""Of hard starts the best few make this many updates, and the best of these goes on to its end. Its steps are large:
-with `TOL` halves of real thickness agreed no better."""
+"""Of hard starts the best few make this many updates, and the best of these goes on to its end. Its
+steps are large: with `TOL` halves of real thickness agreed no better.
+"""
 
 _AT_ONCE = 2048
 """Of so many subjects sums are copied at a time."""
@@ -64,8 +71,10 @@ class Fit:
     error: float
 
     def maps(self, counts: np.ndarray) -> np.ndarray:
-        """n_d × n_k maps in the data's units: those of a subject whose loading is the root mean square; signs such that
-        maps are mostly positive, where faces have `counts` sites; components in no order."""
+        """n_d × n_k maps in the data's units: those of a subject whose loading is the root mean
+        square; signs such that maps are mostly positive, where faces have `counts` sites;
+        components in no order.
+        """
         return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B, counts))).T)
 
 
@@ -90,9 +99,11 @@ class Coarse:
 
     Attributes
     ----------
-    stats : Statistics of the partition design of that level; ‖X‖² counts what the faces resolve, not more
+    stats : Statistics of the partition design of that level; ‖X‖² counts what the faces resolve,
+        not more
     design : Design
-    center : what every fit takes out of the maps of its own subjects first: "none", "mean" or "zscore"
+    center : what every fit takes out of the maps of its own subjects first: "none", "mean" or
+        "zscore"
     confounds : what it takes out before that
     measures : of which it centres and scales each by itself
     """
@@ -126,10 +137,15 @@ class Coarse:
         return None if self.measures is None else self.measures.codes(self.n_subjects)
 
     def adjusted(self, subjects: np.ndarray) -> Coarse:
-        """All maps less their confounds, as far as `subjects` tell what these do; of nobody else is anything used."""
+        """All maps less their confounds, as far as `subjects` tell what these do; of nobody else is
+        anything used.
+        """
         if self.confounds is None:
             return self
-        return replace(self.with_means(self.confounds.taken_out(self.means, subjects, self.part)), confounds=None)
+        return replace(
+            self.with_means(self.confounds.taken_out(self.means, subjects, self.part)),
+            confounds=None,
+        )
 
     @property
     def part(self) -> np.ndarray:
@@ -143,7 +159,8 @@ class Coarse:
         return self.adjusted(np.arange(self.n_subjects))
 
     def centred(self, subjects: np.ndarray) -> Coarse:
-        """All maps as a fit to `subjects` sees them: less confounds and mean, over standard deviations for z-scores.
+        """All maps as a fit to `subjects` sees them: less confounds and mean, over standard
+        deviations for z-scores.
 
         Of nobody else is anything used. z-scores are those of the means over faces, not of sites.
         """
@@ -160,7 +177,11 @@ class Coarse:
                 maps[rows] = self._centred(self.means[rows], self.means[subjects[rows[subjects]]])
         if self.measures is None:
             return replace(self.with_means(maps), center="none")
-        return replace(self.with_means(self._scaled(maps, subjects)), center="none", measures=self.measures.as_plain)
+        return replace(
+            self.with_means(self._scaled(maps, subjects)),
+            center="none",
+            measures=self.measures.as_plain,
+        )
 
     def _centred(self, maps: np.ndarray, own: np.ndarray) -> np.ndarray:
         if self.center == "none":
@@ -174,10 +195,16 @@ class Coarse:
         return maps
 
     def _scaled(self, maps: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-        """Maps times what their measure is multiplied by, as far as `subjects` tell; variance is that of the faces."""
+        """Maps times what their measure is multiplied by, as far as `subjects` tell; variance is
+        that of the faces.
+        """
         assert self.measures is not None
         part, own = self.part, maps[subjects]
-        mean = own.mean(axis=0) if self.codes is None else means_of(own, self.codes[subjects])[self.codes[subjects]]
+        mean = (
+            own.mean(axis=0)
+            if self.codes is None
+            else means_of(own, self.codes[subjects])[self.codes[subjects]]
+        )
         squares, n, n_sites = self.counts * (own - mean) ** 2, len(subjects), int(self.counts.sum())
         if self.codes is None:
             total, n_sites = np.bincount(part, squares.sum(axis=0)), n_sites // self.measures.n
@@ -207,12 +234,16 @@ class Coarse:
 
     @cached_property
     def variance(self) -> float:
-        """Between-subject variance that the faces resolve: Σ over sites of (face mean − its mean over subjects)²."""
+        """Between-subject variance that the faces resolve: Σ over sites of (face mean − its mean
+        over subjects)².
+        """
         everyone = np.arange(self.n_subjects)
         return float((self.counts * (self.means - self.mean_of(everyone, everyone)) ** 2).sum())
 
     def mean_of(self, fitted: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The mean map of the fitted subjects; of those of each of `rows`' measure, where rows are of several."""
+        """The mean map of the fitted subjects; of those of each of `rows`' measure, where rows are
+        of several.
+        """
         if self.codes is None:
             return np.asarray(self.means[fitted].mean(axis=0))
         return np.asarray(means_of(self.means[fitted], self.codes[fitted])[self.codes[rows]])
@@ -221,7 +252,9 @@ class Coarse:
         """Other maps on the same faces."""
         return self.with_sums(means * self.counts)
 
-    def subset(self, subjects: np.ndarray | None = None, faces: np.ndarray | None = None) -> Statistics:
+    def subset(
+        self, subjects: np.ndarray | None = None, faces: np.ndarray | None = None
+    ) -> Statistics:
         """Statistics of some subjects on some faces, as if there were no others."""
         rows = np.arange(self.n_subjects) if subjects is None else subjects
         columns = np.arange(self.stats.n_columns) if faces is None else faces
@@ -240,15 +273,23 @@ class Coarse:
         return self.center == "mean" and self.confounds is None and self.measures is None
 
     def condensed(self, subjects: np.ndarray, scheme: Scheme) -> Coarse:
-        """`subjects` alone, as a fit to them sees their maps. Where a fit needs only products of maps (projective
-        schemes), more maps than faces become as many with the same products, once for all ranks."""
-        alone = lambda stats: replace(self, stats=stats, center="none", confounds=None, measures=None)
+        """`subjects` alone, as a fit to them sees their maps. Where a fit needs only products of
+        maps (projective schemes), more maps than faces become as many with the same products, once
+        for all ranks.
+        """
+        alone = lambda stats: replace(
+            self, stats=stats, center="none", confounds=None, measures=None
+        )
         if not self.apart or not scheme.projective or len(subjects) <= self.stats.n_columns:
             return alone(self.fitted(subjects))
         key = digest(subjects)
         if key not in self._condensed:
-            mean = self.sum_of(subjects) / len(subjects)  # taken out first: what deviates may be far smaller
-            M = np.asarray(sum(some.T @ some for some in (own - mean for own in self._some(subjects))))
+            mean = self.sum_of(subjects) / len(
+                subjects
+            )  # taken out first: what deviates may be far smaller
+            M = np.asarray(
+                sum(some.T @ some for some in (own - mean for own in self._some(subjects)))
+            )
             self._condensed[key] = alone(self._statistics(square_root(M), np.arange(len(M))))
         return self._condensed[key]
 
@@ -268,7 +309,9 @@ class Coarse:
         """Maps of `subjects` and of `others` as a fit to the former sees them."""
         if self.apart:
             mean = self.sum_of(subjects) / len(subjects)
-            return View(self.condensed(subjects, scheme), self.L[others] - mean, np.zeros_like(mean))
+            return View(
+                self.condensed(subjects, scheme), self.L[others] - mean, np.zeros_like(mean)
+            )
         whole = self.centred(subjects)
         own = replace(whole, stats=whole.subset(subjects), measures=None)
         return View(own, whole.L[others], whole.mean_of(subjects, others))
@@ -279,10 +322,14 @@ class Coarse:
 
     def _statistics(self, L: np.ndarray, columns: np.ndarray) -> Statistics:
         counts, n, n_roots = self.counts[columns], len(columns), self.stats.root_L.shape[1]
-        to_root = sp.csc_array((np.ones(n), self.design.root[columns], np.arange(n + 1)), shape=(n_roots, n))
+        to_root = sp.csc_array(
+            (np.ones(n), self.design.root[columns], np.arange(n + 1)), shape=(n_roots, n)
+        )
         energy = np.einsum("ij,ij->j", L, L) / counts
         return Statistics(
-            K=sp.csr_array((counts.astype(np.float64), np.arange(n), np.arange(n + 1)), shape=(n, n)),
+            K=sp.csr_array(
+                (counts.astype(np.float64), np.arange(n), np.arange(n + 1)), shape=(n, n)
+            ),
             L=np.ascontiguousarray(L),
             sq_norm=float(energy.sum()),
             energy=energy,
@@ -307,7 +354,8 @@ class Cohorts:
     X : the maps as sites × subjects, masked sites left out
     sites : the sites in use
     coarse : sums over the faces where components are looked for
-    fine : sums over smaller faces, on which maps are rotated; the same where the mesh has no smaller ones
+    fine : sums over smaller faces, on which maps are rotated; the same where the mesh has no
+        smaller ones
     mean, variance : mean map on the sites, and between-subject variance at full resolution
     """
 
@@ -333,7 +381,11 @@ def gather(
     X = open_stream(given.X, mask)
     level = min(level, sites.max_level)
     # smaller faces must still hold a few sites each, or most of them would hold none
-    finer = level + 1 if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1) else level
+    finer = (
+        level + 1
+        if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1)
+        else level
+    )
     measures = given.measures
     codes = None if measures is None else measures.codes(X.shape[1])
     inspector = Inspector(sites.n, X.shape[1], method.refusal(center), codes=codes)
@@ -352,11 +404,12 @@ def gather(
 
 @dataclass(frozen=True)
 class Fitter:
-    """How every small problem of a selection is solved: the same method and number of starts everywhere.
+    """How every small problem of a selection is solved: the same method and number of starts
+    everywhere.
 
-    Of random starts half are dropped after 1/16, 1/8, 1/4 and 1/2 of the first updates; of hard starts the best few are
-    compared after some. What is left goes on until its objective has settled, except for coordinate descent, which has
-    arrived by then.
+    Of random starts half are dropped after 1/16, 1/8, 1/4 and 1/2 of the first updates; of hard
+    starts the best few are compared after some. What is left goes on until its objective has
+    settled, except for coordinate descent, which has arrived by then.
     """
 
     method: str
@@ -375,7 +428,9 @@ class Fitter:
         return 0.0 if scheme.sweeps else TOL if scheme.n_finished is None else HARD_TOL
 
     def seeds(self, *where: int) -> np.random.SeedSequence:
-        """The seed of one problem: it depends on what the problem is, not on which others are solved."""
+        """The seed of one problem: it depends on what the problem is, not on which others are
+        solved.
+        """
         return np.random.SeedSequence(seeds_of(self.seed).entropy, spawn_key=where)
 
     def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
@@ -396,16 +451,25 @@ class Fitter:
         )
         p = Problem.of(stats, scheme)
         run = self.finish(p, begin(p, scheme, best.B[None], best.C[None]), rank)
-        return Fit(np.asarray(run.state.B[0]), np.asarray(run.state.C[0]), p.penalty, float(run.errors[0, -1]))
+        return Fit(
+            np.asarray(run.state.B[0]),
+            np.asarray(run.state.C[0]),
+            p.penalty,
+            float(run.errors[0, -1]),
+        )
 
     def finish(self, p: Problem, state: State, rank: int) -> Run:
         """Runs to their end."""
-        engine = choose_engine(self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES)
+        engine = choose_engine(
+            self.engine, p, self.chosen, rank, len(state.error) * SCREENING_UPDATES
+        )
         with one_blas_thread():
             return engine.iterate(p, self.chosen, state, self._course())
 
     def _raced(self, stats: Statistics, rank: int, *where: int) -> Fit:
-        """A fit from starts of which the better go on: random ones are halved, of hard ones the best few are run."""
+        """A fit from starts of which the better go on: random ones are halved, of hard ones the
+        best few are run.
+        """
         method, scheme = self.chosen, self.chosen.scheme
         check_problem(stats, method, rank)
         p = Problem.of(stats, scheme)
@@ -413,7 +477,9 @@ class Fitter:
         hard, seeds = scheme.n_finished is not None, self.seeds(rank, *where)
         halve_at = {COMPARED_AT} if hard else {SWEEPING_UPDATES >> i for i in range(1, 5)}
         with one_blas_thread():
-            starts = draw_starts(p, method, rank, seeds, range(self.n_starts), FINISHED if hard else None)
+            starts = draw_starts(
+                p, method, rank, seeds, range(self.n_starts), FINISHED if hard else None
+            )
             state = begin(p, scheme, *starts)
             if hard:
                 state = state.take(np.sort(np.argsort(state.objective, kind="stable")[:FINISHED]))
@@ -423,4 +489,6 @@ class Fitter:
 
     def _course(self, halve_at: Collection[int] = ()) -> Course:
         """To the end."""
-        return Course(SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES, self.tol, halve_at)
+        return Course(
+            SWEEPING_UPDATES if self.chosen.scheme.sweeps else MOST_UPDATES, self.tol, halve_at
+        )

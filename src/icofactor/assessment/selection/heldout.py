@@ -1,8 +1,8 @@
 """Errors on data that the fit did not see: whole subjects, or blocks of faces × subjects.
 
-Nothing of the held-out part touches the fit, not even its penalty or scale; tests poison it and compare bits. All
-errors are shares of the held-out part's variance about the mean map of the subjects fitted: 1 is no better than that
-mean map.
+Nothing of the held-out part touches the fit, not even its penalty or scale; tests poison it and
+compare bits. All errors are shares of the held-out part's variance about the mean map of the
+subjects fitted: 1 is no better than that mean map.
 """
 
 from __future__ import annotations
@@ -28,11 +28,17 @@ from icofactor.streaming.source import Adjusted
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
-"""Bi-cross-validation leaves out a third of the faces in a third of the subjects, nine times in all."""
+"""Bi-cross-validation leaves out a third of the faces in a third of the subjects, nine times in
+all.
+"""
 
 
-def heldout_subjects(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *where: int) -> np.ndarray:
-    """Error of each fold of subjects: a basis fitted to the others, loadings by the scheme's own problem."""
+def heldout_subjects(
+    data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *where: int
+) -> np.ndarray:
+    """Error of each fold of subjects: a basis fitted to the others, loadings by the scheme's own
+    problem.
+    """
     scheme, errors = fit.chosen.scheme, []
     for f in np.unique(fold):
         view = data.view(np.flatnonzero(fold != f), np.flatnonzero(fold == f), scheme)
@@ -43,7 +49,9 @@ def heldout_subjects(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *wh
 
 
 def new_loadings(L: np.ndarray, counts: np.ndarray, found: Fit, scheme: Scheme) -> np.ndarray:
-    """Loadings of subjects, n_d × subjects, by the scheme's own problem; their sums L as the fit saw its own."""
+    """Loadings of subjects, n_d × subjects, by the scheme's own problem; their sums L as the fit
+    saw its own.
+    """
     return loadings(found.B.T @ L.T, _gram(found.B, counts), scheme, found.penalty)
 
 
@@ -64,12 +72,17 @@ class _Block:
         return self.view.own.subset(faces=self.known)
 
     def predicted(self, found: Fit, scheme: Scheme, signed: bool) -> np.ndarray:
-        """The left-out faces' basis from the other subjects given their loadings, the left-out subjects' loadings from
-        the other faces given the basis."""
+        """The left-out faces' basis from the other subjects given their loadings, the left-out
+        subjects' loadings from the other faces given the basis.
+        """
         own = self.view.own
-        B = minimise(found.C @ found.C.T, found.C @ own.means[:, self.held], 0.0, scheme.signed_maps).T
+        B = minimise(
+            found.C @ found.C.T, found.C @ own.means[:, self.held], 0.0, scheme.signed_maps
+        ).T
         rhs = found.B.T @ self.view.other[:, self.known].T
-        return np.asarray((B @ minimise(_gram(found.B, own.counts[self.known]), rhs, 0.0, signed)).T)
+        return np.asarray(
+            (B @ minimise(_gram(found.B, own.counts[self.known]), rhs, 0.0, signed)).T
+        )
 
     def error(self, predicted: np.ndarray) -> float:
         counts = self.view.own.counts[self.held]
@@ -96,7 +109,9 @@ def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
 
 
 def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
-    """(n_k,) group of each face. Whole parents go together: next to a left-out face smooth maps would give it away."""
+    """(n_k,) group of each face. Whole parents go together: next to a left-out face smooth maps
+    would give it away.
+    """
     faces, sites = data.design.faces[:, 1], data.design.sites
     level = int(data.design.faces[0, 0])
     up = 2 if level else 0
@@ -117,13 +132,18 @@ def heldout_full(
     *where: int,
     report: Callable[[float], None] = lambda done: None,
 ) -> np.ndarray:
-    """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold, one more where the mean
-    map is needed, one more for z-scores or covariates, and two or three for scanners, all at the sites here."""
+    """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold, one
+    more where the mean map is needed, one more for z-scores or covariates, and two or three for
+    scanners, all at the sites here.
+    """
     errors = []
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
-        weights, shared = cohorts.sites.weights, {"train": train, "test": test, "codes": cohorts.coarse.codes}
+        weights, shared = (
+            cohorts.sites.weights,
+            {"train": train, "test": test, "codes": cohorts.coarse.codes},
+        )
         sums: dict[str, Any] = {}
         for _, part in pass_over(X, each_wide_block(_heldout_block), shared, [W, weights]):
             sums = {name: value + sums.get(name, 0.0) for name, value in part.items()}
@@ -146,7 +166,9 @@ def _full_fit(
         inspector = inspected(X, train, coarse.codes)
         centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)
         if centering.adjustment is not None:
-            X = Stream(Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner)
+            X = Stream(
+                Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner
+            )
         if not (inspector.low < 0).any():
             mean = centering.mean_left_in
     # a scale of sites does not act on their sums
@@ -160,7 +182,9 @@ def _full_fit(
     found = fit(own, rank, *where)
     if own is not stats and scheme.projective:
         found = replace(found, C=found.B.T @ stats.L.T)
-    basis = full_basis(X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean)
+    basis = full_basis(
+        X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean
+    )
     return X, basis.W, found
 
 
@@ -171,7 +195,9 @@ def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> I
     return inspector
 
 
-def _heldout_block(x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None) -> Arrays:
+def _heldout_block(
+    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None
+) -> Arrays:
     """Of some sites, what the error of the subjects left out needs."""
     train, test, codes = (shared[name] for name in ("train", "test", "codes"))
     held, mean = x[:, test], x[:, train].mean(axis=1, keepdims=True)

@@ -16,26 +16,37 @@ from icofactor.sphere.rotations import FaceSpinner, SiteSpinner
 
 
 def spun_cohort(
-    cohorts: Cohorts, seed: np.random.SeedSequence, signed: bool = False, groups: RowGroups | None = None
+    cohorts: Cohorts,
+    seed: np.random.SeedSequence,
+    signed: bool = False,
+    groups: RowGroups | None = None,
 ) -> Coarse:
-    """A null cohort for agreement, on the coarse faces: every subject's map turned by a rotation of its own, or of its
-    group's, so that scans of a person stay as alike as they are.
+    """A null cohort for agreement, on the coarse faces: every subject's map turned by a rotation of
+    its own, or of its group's, so that scans of a person stay as alike as they are.
 
-    What is turned is the subject's deviation from the mean map, in units of each face's standard deviation over
-    subjects. So a null cohort has the data's mean map, the data's variance at every place and each subject's
-    smoothness; what it lacks is that subjects vary in the same places together. Components that halves of a null cohort
-    agree on come from the mean map, the variances and smoothness alone.
+    What is turned is the subject's deviation from the mean map, in units of each face's standard
+    deviation over subjects. So a null cohort has the data's mean map, the data's variance at every
+    place and each subject's smoothness; what it lacks is that subjects vary in the same places
+    together. Components that halves of a null cohort agree on come from the mean map, the variances
+    and smoothness alone.
 
-    Maps are turned on the fine faces, and summed up afterwards: turning coarse faces would copy some of them into their
-    neighbours, and make the maps smoother.
+    Maps are turned on the fine faces, and summed up afterwards: turning coarse faces would copy
+    some of them into their neighbours, and make the maps smoother.
     """
     coarse, fine = cohorts.coarse, cohorts.fine.all_adjusted
     codes = np.zeros(fine.n_subjects, dtype=np.int64) if fine.codes is None else fine.codes
     kinds = [fine.means[codes == code] for code in range(int(codes.max()) + 1)]
-    middle, spread = np.stack([one.mean(axis=0) for one in kinds]), np.stack([one.std(axis=0) for one in kinds])
+    middle, spread = (
+        np.stack([one.mean(axis=0) for one in kinds]),
+        np.stack([one.std(axis=0) for one in kinds]),
+    )
     rng = np.random.default_rng(seed)
     faces, sites = fine.design.faces, cohorts.sites
-    spinner = FaceSpinner(sites, int(faces[0, 0]), faces[:, 1]) if sites.regions is None else SiteSpinner(sites)
+    spinner = (
+        FaceSpinner(sites, int(faces[0, 0]), faces[:, 1])
+        if sites.regions is None
+        else SiteSpinner(sites)
+    )
     to_coarse, sums = _sums_over_parents(fine, coarse), np.empty(coarse.L.shape)
     for rows in np.arange(len(sums))[:, None] if groups is None else groups.members:
         own, mean, size = fine.means[rows], middle[codes[rows]], spread[codes[rows]]
@@ -70,8 +81,12 @@ class Kept(Coarse):
     middle: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def left_of(cls, data: Coarse, scheme: Scheme, halves: np.ndarray, thirds: np.ndarray | None) -> Coarse:
-        """Of one split in halves, and one in two groups and the rest; `data` itself if nothing becomes smaller."""
+    def left_of(
+        cls, data: Coarse, scheme: Scheme, halves: np.ndarray, thirds: np.ndarray | None
+    ) -> Coarse:
+        """Of one split in halves, and one in two groups and the rest; `data` itself if nothing
+        becomes smaller.
+        """
         own = [] if thirds is None else [np.flatnonzero(thirds == group) for group in (0, 1)]
         several = [*(np.flatnonzero(halves == half) for half in (0, 1)), *own]
         if not data.apart or min(map(len, several)) <= data.stats.n_columns:
@@ -81,8 +96,12 @@ class Kept(Coarse):
             return data
         others = None if thirds is None else data.L[thirds == 2]
         middle = {digest(some): data.sum_of(some) / len(some) for some in own}
-        known: dict[str, Any] = {name: getattr(data, name) for name in ("design", "center", "confounds", "measures")}
-        nobody = replace(data.stats, L=data.L[:0].copy(), root_L=data.stats.root_L[:0].copy())  # views keep all of it
+        known: dict[str, Any] = {
+            name: getattr(data, name) for name in ("design", "center", "confounds", "measures")
+        }
+        nobody = replace(
+            data.stats, L=data.L[:0].copy(), root_L=data.stats.root_L[:0].copy()
+        )  # views keep all of it
         return cls(nobody, **known, parts=parts, others=others, middle=middle)
 
     def condensed(self, subjects: np.ndarray, scheme: Scheme) -> Coarse:

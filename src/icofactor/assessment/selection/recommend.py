@@ -1,19 +1,21 @@
 """From curves to a recommendation, and why.
 
-Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted Rand index of
-winner-takes-all maps.
+Agreement of halves is the mean of two numbers: the correlation of matched maps and the adjusted
+Rand index of winner-takes-all maps.
 
-Is there structure? Only if at some rank halves of the data are explained better than the halves of every null cohort,
-or agree more than these, by at least `STANDS_OUT` standard deviations of the null, and by more than any null cohort
-ever stands out from the others: the last pays for having looked at many ranks.
+Is there structure? Only if at some rank halves of the data are explained better than the halves of
+every null cohort, or agree more than these, by at least `STANDS_OUT` standard deviations of the
+null, and by more than any null cohort ever stands out from the others: the last pays for having
+looked at many ranks.
 
 Which rank? The one with the largest reproducible part of what is there:
 
     score = (1 − error on left-out blocks) × (agreement − null's agreement) / (1 − null's agreement)
 
-among the ranks at which halves agree more than those of every null cohort. With too few components little is
-explained, and halves disagree on which to merge; with too many nothing more is explained, and halves disagree on what
-to split.
+among the ranks at which halves agree more than those of every null cohort. With too few components
+little is
+explained, and halves disagree on which to merge; with too many nothing more is explained, and
+halves disagree on what to split.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Evidence:
     Attributes
     ----------
     ranks : (n_ranks,)
-    split, null : (n_ranks, n_splits or n_nulls, measures) `agreement.MEASURES` of the data and of the null cohorts
-    bicv, heldout : (n_ranks, n_folds) held-out errors
+    split, null : (n_ranks, n_splits or n_nulls, measures) `agreement.MEASURES` of the data and of
+    the null cohorts bicv, heldout : (n_ranks, n_folds) held-out errors
     error, cophenetic, dispersion : (n_ranks,)
     third, null_third : (n_ranks, divisions, 2) `agreement.THIRD_MEASURES`, likewise
     """
@@ -68,27 +70,36 @@ class Evidence:
 
     @property
     def scores(self) -> np.ndarray:
-        """(n_ranks, n_splits) share of left-out variance that is explained, times agreement beyond the null's."""
+        """(n_ranks, n_splits) share of left-out variance that is explained, times agreement beyond
+        the null's.
+        """
         null = self.null_agreement.mean(axis=1, keepdims=True)
         explained = np.maximum(1 - self.bicv.mean(axis=1, keepdims=True), 0.0)
         return np.asarray(explained * (self.agreement - null) / np.maximum(1 - null, 1e-12))
 
     @property
     def reproducible(self) -> np.ndarray:
-        """(n_ranks,) whether halves agree more than those of every null cohort, on what predicts left-out data."""
+        """(n_ranks,) whether halves agree more than those of every null cohort, on what predicts
+        left-out data.
+        """
         return np.asarray(
-            (self.agreement.mean(axis=1) > self.null_agreement.max(axis=1)) & (self.scores.mean(axis=1) > 0)
+            (self.agreement.mean(axis=1) > self.null_agreement.max(axis=1))
+            & (self.scores.mean(axis=1) > 0)
         )
 
     @property
     def standing(self) -> tuple[np.ndarray, np.ndarray]:
-        """Per rank, how far halves of the data stand out from the null's: in what is explained, and in agreement."""
+        """Per rank, how far halves of the data stand out from the null's: in what is explained, and
+        in agreement.
+        """
         explained = _standing(1 - self.split[:, :, 3], 1 - self.null[:, :, 3])
         return explained, _standing(self.agreement, self.null_agreement)
 
 
 def _standing(data: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """Distance of the data's mean from the null's in the null's standard deviations; −∞ where nothing stands out."""
+    """Distance of the data's mean from the null's in the null's standard deviations; −∞ where
+    nothing stands out.
+    """
     value = data.mean(axis=1)
     distance = (value - null.mean(axis=1)) / spread_of(null)
     out = (value > null.max(axis=1)) & (distance >= max(STANDS_OUT, farthest_null(null)))
@@ -96,9 +107,13 @@ def _standing(data: np.ndarray, null: np.ndarray) -> np.ndarray:
 
 
 def spread_of(null: np.ndarray) -> np.ndarray:
-    """Standard deviation over null cohorts (columns), pooled over neighbouring ranks: one rank has too few."""
+    """Standard deviation over null cohorts (columns), pooled over neighbouring ranks: one rank has
+    too few.
+    """
     variance = np.pad(null.var(axis=1, ddof=1), 1, mode="edge")
-    return np.asarray(np.sqrt(np.maximum((variance[:-2] + variance[1:-1] + variance[2:]) / 3, 1e-12)))
+    return np.asarray(
+        np.sqrt(np.maximum((variance[:-2] + variance[1:-1] + variance[2:]) / 3, 1e-12))
+    )
 
 
 def farthest_null(null: np.ndarray) -> float:
@@ -106,7 +121,9 @@ def farthest_null(null: np.ndarray) -> float:
     farthest = -np.inf
     for q in range(null.shape[1]):
         others = np.delete(null, q, axis=1)
-        farthest = max(farthest, float(((null[:, q] - others.mean(axis=1)) / spread_of(others)).max()))
+        farthest = max(
+            farthest, float(((null[:, q] - others.mean(axis=1)) / spread_of(others)).max())
+        )
     return farthest
 
 
@@ -133,8 +150,10 @@ def recommend(found: Evidence) -> tuple[int | None, tuple[str, ...]]:
 
 
 def other_good(found: Evidence, recommended: int | None) -> tuple[int, ...]:
-    """Other ranks where the score has a local optimum: larger than at the ranks tried before and after, and than at one
-    of these by more than a standard error, by paired splits; and at least `GOOD` times the best."""
+    """Other ranks where the score has a local optimum: larger than at the ranks tried before and
+    after, and than at one of these by more than a standard error, by paired splits; and at least
+    `GOOD` times the best.
+    """
     if recommended is None:
         return ()
     score, good = found.scores, []
@@ -144,7 +163,12 @@ def other_good(found: Evidence, recommended: int | None) -> tuple[int, ...]:
         lost = score[i] - score[[i - 1, i + 1]]
         error = lost.std(axis=1, ddof=1) / np.sqrt(lost.shape[1])
         peak = (lost.mean(axis=1) > 0).all() and (lost.mean(axis=1) > error).any()
-        if peak and found.reproducible[i] and mean[i] >= GOOD * best and found.ranks[i] != recommended:
+        if (
+            peak
+            and found.reproducible[i]
+            and mean[i] >= GOOD * best
+            and found.ranks[i] != recommended
+        ):
             good.append(int(found.ranks[i]))
     return tuple(good)
 
@@ -180,7 +204,11 @@ def _nearest(found: Evidence) -> str:
 
 def _no_structure(found: Evidence) -> tuple[str, ...]:
     first, last = found.ranks[0], found.ranks[-1]
-    tried = f"{first} components, the only number tried" if first == last else f"{first} to {last} components"
+    tried = (
+        f"{first} components, the only number tried"
+        if first == last
+        else f"{first} to {last} components"
+    )
     return (
         f"No reproducible structure was found with {tried}: random halves of the subjects are fitted no better, and "
         "agree no more, than halves of null cohorts in which each map was rotated at random.",
@@ -218,7 +246,9 @@ def _agreement_reason(found: Evidence, i: int) -> str:
     null_r, null_ari = found.null[i].mean(axis=0)[1:3]
     first = f"{found.ranks[i]} components explain most of what halves of the subjects agree on"
     if len(found.ranks) == 1:
-        first = f"Halves of the subjects agree on {found.ranks[i]} components, the only number tried"
+        first = (
+            f"Halves of the subjects agree on {found.ranks[i]} components, the only number tried"
+        )
     return (
         f"{first}: over {found.split.shape[1]} splits matched maps correlate {r:.2f} and winner-takes-all maps have "
         f"an adjusted Rand index of {ari:.2f}; in {found.null.shape[1]} cohorts of rotated maps these are "
@@ -227,7 +257,9 @@ def _agreement_reason(found: Evidence, i: int) -> str:
 
 
 def _neighbours_reason(found: Evidence, i: int) -> str:
-    """Ranks whose score is within one standard error of the best, by paired splits; and the edges of the range."""
+    """Ranks whose score is within one standard error of the best, by paired splits; and the edges
+    of the range.
+    """
     ranks, n = found.ranks, found.split.shape[1]
     lost = found.scores[i] - found.scores
     error = lost.std(axis=1, ddof=1) / np.sqrt(n)
@@ -260,14 +292,18 @@ def _block_reason(found: Evidence, i: int) -> str:
     if least == i:
         return f"{text}." if len(ranks) == 1 else f"{text}, and no other number predicts more."
     text += f", {ranks[least]} (the best) {_share(1 - mean[least])}"
-    text += "." if enough == least else f", and {ranks[enough]} come within one standard error of that."
+    text += (
+        "." if enough == least else f", and {ranks[enough]} come within one standard error of that."
+    )
     if ranks[enough] > ranks[i] + 1:
         text += (
             " Subjects share more variation than these components carry, but halves of them do not agree on how to "
             "divide it into further components."
         )
     elif ranks[i] > ranks[least] + 1:
-        text += " The last components hardly help to predict; look at their maps before you use them."
+        text += (
+            " The last components hardly help to predict; look at their maps before you use them."
+        )
     return text
 
 

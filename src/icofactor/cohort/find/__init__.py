@@ -1,4 +1,6 @@
-"""Where the files of a cohort are: what is looked for, and what was found; `files` tries the layouts of folders."""
+"""Where the files of a cohort are: what is looked for, and what was found; `files` tries the
+layouts of folders.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ class Found:
     measure : what was measured, where the names tell.
     mesh : name of the mesh, sphere files, or None; see `load_cohort`.
     civet : whether the maps are CIVET's, whose mesh has no name that says where its vertices lie.
-    surfaces : file of maps → surfaces of its subject on that mesh: the page is drawn on the mean of some.
+    surfaces : file of maps → surfaces of its subject on that mesh: the page is drawn on the mean of
+        some.
     notes : choices made on the way.
     """
 
@@ -81,19 +84,29 @@ class Found:
 
 
 N_DRAWN = (3, 10)
-"""Subjects whose surfaces are averaged to draw on, at least (so that it is nobody's own) and at most."""
+"""Subjects whose surfaces are averaged to draw on, at least (so that it is nobody's own) and at
+most.
+"""
 
 
 def folders_in(root: Path) -> list[Path]:
     """The folders in a folder, by name; hidden ones left out."""
-    return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(
+        entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    )
 
 
 def names_in(folder: Path) -> list[str]:
     """The names of the files in a folder, sorted; empty when the folder does not exist."""
-    return sorted(entry.name for entry in folder.iterdir() if is_listed(entry)) if folder.is_dir() else []
+    return (
+        sorted(entry.name for entry in folder.iterdir() if is_listed(entry))
+        if folder.is_dir()
+        else []
+    )
 
 
 def is_listed(entry: Path) -> bool:
-    """Whether an entry is a file, or a link to one that is not there: git-annex has such, and reading says so."""
+    """Whether an entry is a file, or a link to one that is not there: git-annex has such, and
+    reading says so.
+    """
     return entry.is_file() or (entry.is_symlink() and not entry.exists())

@@ -39,7 +39,10 @@ def entities_of(name: str) -> dict[str, str]:
 def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """Maps of the measure, space and entities asked for, one per subject and hemisphere."""
     tables = wanted.tables or not wanted.entities.keys().isdisjoint(_ATLAS)
-    files = {folder: [(path, entities_of(path.name)) for path in _maps_of(folder, tables)] for folder in subjects}
+    files = {
+        folder: [(path, entities_of(path.name)) for path in _maps_of(folder, tables)]
+        for folder in subjects
+    }
     measure = wanted.measure or _only_measure(root, files)
     fitting = {
         folder: [(path, told) for path, told in there if _fits(told, measure, wanted)]
@@ -47,20 +50,31 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     }
     spaces = {told.get("space") for there in fitting.values() for _, told in there}
     if spaces == {"fsnative"}:
-        raise CohortError(root, f"has {literal(measure)} on the subjects' own surfaces only; {_OUTPUT_SPACES}")
+        raise CohortError(
+            root, f"has {literal(measure)} on the subjects' own surfaces only; {_OUTPUT_SPACES}"
+        )
     if spaces - {None, "fsnative"}:
         # maps on the subjects' own surfaces, which fMRIPrep puts beside the others, are no cohort
         own = lambda told: told.get("space") in (None, "fsnative")
-        fitting = {folder: [file for file in there if not own(file[1])] for folder, there in fitting.items()}
+        fitting = {
+            folder: [file for file in there if not own(file[1])]
+            for folder, there in fitting.items()
+        }
     kinds = sorted({_kind(path, told) for there in fitting.values() for path, told in there})
     if not kinds:
-        raise CohortError(root, _none_fits([told for there in files.values() for _, told in there], measure, wanted))
+        raise CohortError(
+            root,
+            _none_fits([told for there in files.values() for _, told in there], measure, wanted),
+        )
     if len(kinds) > 1:
         raise CohortError(
-            root, f"contains {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}"
+            root,
+            f"contains {literal(measure)} as {literal(', '.join(kinds))}; choose with {{target}} or {{entities}}",
         )
     sides = [
-        side for side in SIDES if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)
+        side
+        for side in SIDES
+        if any(told.get("hemi") == side[0].upper() for f in fitting.values() for _, told in f)
     ]
     found = Found(measure=measure, mesh=None)
     for folder, there in fitting.items():
@@ -71,7 +85,9 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
         for side in (*sides,) or (None,):
             if side not in has:
                 hemi = f"hemi-{side[0].upper()} " if side else ""
-                found.missing.setdefault(subject, []).append(f"{folder}: no {hemi}{kinds[0]} {measure}")
+                found.missing.setdefault(subject, []).append(
+                    f"{folder}: no {hemi}{kinds[0]} {measure}"
+                )
     first = found.sources[0].path
     found.mesh = mesh_for(mesh_of(first.name), first)
     found.notes.append(f"{root}: BIDS derivatives, {kinds[0]} {measure}")
@@ -79,7 +95,9 @@ def find_bids(root: str, subjects: list[Path], wanted: Wanted) -> Found:
 
 
 def _maps_of(folder: Path, tables: bool = False) -> list[Path]:
-    """Files of maps of one subject, in all its sessions; or its tables of regions, as XCP-D makes them."""
+    """Files of maps of one subject, in all its sessions; or its tables of regions, as XCP-D makes
+    them.
+    """
     sessions = [folder, *(f for f in folders_in(folder) if f.name.startswith("ses-"))]
     places = [session / name if name else session for session in sessions for name in _FOLDERS]
     every = [place / name for place in places for name in names_in(place)]
@@ -90,12 +108,20 @@ def _is_table(path: Path) -> bool:
     """One row of regions; not series, matrices of correlations, or how much of a region was seen."""
     told = entities_of(path.name)
     other = told["suffix"] in ("timeseries", "relmat") or told.get("stat") == "coverage"
-    return path.name.endswith((".tsv", ".pscalar.nii")) and not other and not told.keys().isdisjoint(_ATLAS)
+    return (
+        path.name.endswith((".tsv", ".pscalar.nii"))
+        and not other
+        and not told.keys().isdisjoint(_ATLAS)
+    )
 
 
 def _measure(told: dict[str, str]) -> str:
     """reho of stat-reho_bold.tsv, thickness of stat-mean_desc-thickness_morph.tsv."""
-    return told["desc"] if told["suffix"] == "morph" and "desc" in told else told.get("stat", told["suffix"])
+    return (
+        told["desc"]
+        if told["suffix"] == "morph" and "desc" in told
+        else told.get("stat", told["suffix"])
+    )
 
 
 def _only_measure(root: str, files: dict[Path, list[tuple[Path, dict[str, str]]]]) -> str:
@@ -125,14 +151,22 @@ def _none_fits(every: list[dict[str, str]], measure: str, wanted: Wanted) -> str
             return f"no map of {name} has {literal(f'{key}={value}')}{others}"
     if wanted.target is not None and not any(_on_target(told, wanted.target) for told in mine):
         spaces = sorted({told.get("space", "native") for told in mine})
-        own = ", those of the subjects' own surfaces: resample them to one mesh first" if spaces == ["native"] else ""
+        own = (
+            ", those of the subjects' own surfaces: resample them to one mesh first"
+            if spaces == ["native"]
+            else ""
+        )
         return f"no map of {name} is on {{target={wanted.target!r}}}; there are {literal(', '.join(spaces))}{own}"
     together = ", ".join(f"{key}={value}" for key, value in wanted.entities.items())
     return f"no map of {name} matches all options{f' ({literal(together)})' if together else ''}"
 
 
 def _fits(told: dict[str, str], measure: str, wanted: Wanted) -> bool:
-    if measure.lower() not in (told.get("stat", "").lower(), told["suffix"].lower(), _measure(told).lower()):
+    if measure.lower() not in (
+        told.get("stat", "").lower(),
+        told["suffix"].lower(),
+        _measure(told).lower(),
+    ):
         return False
     side = _SIDES.get(told.get("hemi", ""))
     if side is not None and side not in wanted.sides:
@@ -154,5 +188,11 @@ def _on_target(told: dict[str, str], target: str) -> bool:
 def _kind(path: Path, told: dict[str, str]) -> str:
     """What must be the same in all subjects: space, density and format."""
     named = [f"{key}-{told[key]}" for key in ("space", *_ATLAS, "den", "desc") if key in told]
-    kind = "CIFTI" if path.name.endswith(".nii") else "table" if path.name.endswith(".tsv") else "surface"
+    kind = (
+        "CIFTI"
+        if path.name.endswith(".nii")
+        else "table"
+        if path.name.endswith(".tsv")
+        else "surface"
+    )
     return "_".join([*named, kind])

@@ -1,4 +1,6 @@
-"""CIVET's folders: ID/thickness/PREFIX_ID_native_rms_rsl_tlink_30mm_left.txt, and area and volume in ID/surfaces."""
+"""CIVET's folders: ID/thickness/PREFIX_ID_native_rms_rsl_tlink_30mm_left.txt, and area and volume
+in ID/surfaces.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from icofactor.cohort.find import Found, Source, Wanted, folders_in, names_in
 from icofactor.errors import CohortError, counted, literal
 from icofactor.sphere.names import SIDES
 
-_THICKNESS = re.compile(r"(?:.+_)?native_rms_rsl_(?P<kind>t[a-z]+)_(?P<fwhm>\d+(?:\.\d+)?)mm_(?P<hemi>left|right)\.txt")
+_THICKNESS = re.compile(
+    r"(?:.+_)?native_rms_rsl_(?P<kind>t[a-z]+)_(?P<fwhm>\d+(?:\.\d+)?)mm_(?P<hemi>left|right)\.txt"
+)
 _OTHERS = re.compile(
     r"(?:.+_)?(?:mid_)?surface_rsl_(?P<hemi>left|right)_native_(?P<kind>area|volume)_(?P<fwhm>\d+(?:\.\d+)?)mm\.txt"
 )
@@ -29,7 +33,9 @@ def civet_subjects(root: Path) -> list[Path] | None:
 def find_civet(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects, resampled to CIVET's template."""
     files = {folder: _maps_of(folder) for folder in subjects}
-    kind = _choose(root, Counter(kind for there in files.values() for kind in {k for k, _ in there}), wanted)
+    kind = _choose(
+        root, Counter(kind for there in files.values() for kind in {k for k, _ in there}), wanted
+    )
     found = Found(measure="thickness" if kind[0].startswith("t") else kind[0])
     have = {side for there in files.values() for of, side in there if of == kind}
     sides = [side for side in wanted.sides if wanted.hemisphere is not None or side in have]
@@ -39,7 +45,9 @@ def find_civet(root: str, subjects: list[Path], wanted: Wanted) -> Found:
             if (kind, side) in there:
                 found.sources.append(Source(there[kind, side], subject, side))
             else:
-                found.missing.setdefault(subject, []).append(f"{folder}: no {_named(kind)} of the {side} hemisphere")
+                found.missing.setdefault(subject, []).append(
+                    f"{folder}: no {_named(kind)} of the {side} hemisphere"
+                )
     surfaces = {source.path: pair for source in found.sources if (pair := civet_mesh(source.path))}
     found.mesh, found.civet = next(iter(surfaces.values()), None), True
     found.surfaces = {path: list(pair) for path, pair in surfaces.items()}
@@ -77,13 +85,23 @@ def _maps_of(folder: Path) -> dict[tuple[Kind, str], Path]:
 def _choose(root: str, counts: Counter[Kind], wanted: Wanted) -> Kind:
     """The measure and smoothing asked for, or the only ones there are."""
     measure = (wanted.measure or "thickness").lower()
-    of_measure = [kind for kind in counts if measure == kind[0] or (measure == "thickness" and kind[0][0] == "t")]
+    of_measure = [
+        kind
+        for kind in counts
+        if measure == kind[0] or (measure == "thickness" and kind[0][0] == "t")
+    ]
     fitting = [kind for kind in of_measure if wanted.smoothing in (None, kind[1])]
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(f"{_named(kind)} ({counted(counts[kind], 'subject')})" for kind in sorted(fitting or counts))
+    listed = ", ".join(
+        f"{_named(kind)} ({counted(counts[kind], 'subject')})" for kind in sorted(fitting or counts)
+    )
     several = len({kind[0] for kind in fitting}) > 1
-    ask = f"choose with {{{'measure' if several else 'smoothing'}}}" if fitting else "nothing matches the options"
+    ask = (
+        f"choose with {{{'measure' if several else 'smoothing'}}}"
+        if fitting
+        else "nothing matches the options"
+    )
     raise CohortError(root, f"{ask}; there are {literal(listed)}")
 
 

@@ -49,7 +49,11 @@ _ALONE = "is a cohort store; load it alone, not in a list with others"
 _AS_REGEX = {PLACE: "(?P<subject>[^/]+?)", "*": "[^/]*"}
 # what chooses files, for which kinds of input, and these as text
 _CHOICES = (
-    ("smoothing", {"a SUBJECTS_DIR", "CAT12's surfaces", "CIVET's folders"}, "a SUBJECTS_DIR, CAT12 or CIVET"),
+    (
+        "smoothing",
+        {"a SUBJECTS_DIR", "CAT12's surfaces", "CIVET's folders"},
+        "a SUBJECTS_DIR, CAT12 or CIVET",
+    ),
     ("target", set(_KINDS.values()), "a SUBJECTS_DIR, HCP tree or BIDS derivatives"),
     ("stream", {"a SUBJECTS_DIR", "files"}, "a SUBJECTS_DIR"),
     ("entities", {"BIDS derivatives", "CAT12's surfaces", "files"}, "BIDS derivatives"),
@@ -57,7 +61,8 @@ _CHOICES = (
 
 
 def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
-    """The files that `paths` stand for, with their subjects and hemispheres; nothing is read but names.
+    """The files that `paths` stand for, with their subjects and hemispheres; nothing is read but
+    names.
 
     Parameters
     ----------
@@ -89,19 +94,27 @@ def find_sources(paths: Any, wanted: Wanted, problems: Problems) -> Found:
             problems.add_error(error)
     try:
         _add_files(found, list(dict.fromkeys(files)), wanted)
-        _check_used(wanted, {_KINDS[find] for find, roots in trees.items() if roots} | ({"files"} if files else set()))
+        _check_used(
+            wanted,
+            {_KINDS[find] for find, roots in trees.items() if roots}
+            | ({"files"} if files else set()),
+        )
     except CohortError as error:
         problems.add_error(error)
     return found
 
 
 def is_tree(folder: Path) -> bool:
-    """Whether a folder holds files of several measures: a SUBJECTS_DIR, HCP tree, BIDS derivatives, CAT12, CIVET."""
+    """Whether a folder holds files of several measures: a SUBJECTS_DIR, HCP tree, BIDS derivatives,
+    CAT12, CIVET.
+    """
     return folder.is_dir() and any(subjects_in(folder) is not None for subjects_in, _ in _TREES)
 
 
 def rename(sources: list[Source], pattern: str, problems: Problems) -> list[Source]:
-    """The files with their subjects by a pattern of their names: {subject}, and * for anything within a name."""
+    """The files with their subjects by a pattern of their names: {subject}, and * for anything
+    within a name.
+    """
     parts = re.split(r"(\{subject\}|\*)", pattern)
     if parts.count(PLACE) != 1:
         raise ArgumentError("subjects", pattern, f"a pattern with {literal(PLACE)} once")
@@ -121,7 +134,9 @@ def _listed(paths: Any) -> list[Path]:
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     if not isinstance(paths, Iterable):
-        raise ArgumentError("paths", Phrase(type(paths).__name__), "a path, a glob, a folder or a list of these")
+        raise ArgumentError(
+            "paths", Phrase(type(paths).__name__), "a path, a glob, a folder or a list of these"
+        )
     entries = list(paths)
     if not entries:
         raise ArgumentError("paths", None, "at least one file, glob or folder; the list is empty")
@@ -134,11 +149,15 @@ def _listed(paths: Any) -> list[Path]:
 
 
 def _expanded(path: Path) -> list[Path]:
-    """What a name stands for: itself, or the files a glob finds; the folders where it finds no files."""
+    """What a name stands for: itself, or the files a glob finds; the folders where it finds no
+    files.
+    """
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
     fixed = next(place for place in path.absolute().parents if not glob.has_magic(str(place)))
-    if (fixed.exists() and is_kernels(fixed)) or ("**" in path.parts and fixed == Path(fixed.anchor)):
+    if (fixed.exists() and is_kernels(fixed)) or (
+        "**" in path.parts and fixed == Path(fixed.anchor)
+    ):
         raise CohortError(path, "searches the whole file system; name a folder of maps")
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     files = [match for match in matches if is_listed(match)]
@@ -147,13 +166,17 @@ def _expanded(path: Path) -> list[Path]:
     return files or matches
 
 
-def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[Path]], wanted: Wanted) -> None:
+def _add_trees(
+    found: Found, find: Callable[..., Found], roots: dict[Path, list[Path]], wanted: Wanted
+) -> None:
     """Trees of one kind as one: what is chosen in them must be the same for all subjects."""
     if not roots:
         return
     subjects = list(dict.fromkeys(subject for there in roots.values() for subject in there))
     first = CohortError.place(next(iter(roots)))
-    tree = find(first if len(roots) == 1 else f"{first} and {len(roots) - 1} more", subjects, wanted)
+    tree = find(
+        first if len(roots) == 1 else f"{first} and {len(roots) - 1} more", subjects, wanted
+    )
     found.sources += tree.sources
     found.missing.update(tree.missing)
     found.measure, found.mesh = found.measure or tree.measure, found.mesh or tree.mesh
@@ -163,12 +186,17 @@ def _add_trees(found: Found, find: Callable[..., Found], roots: dict[Path, list[
 
 
 def _add_folder(
-    trees: dict[Callable[..., Found], dict[Path, list[Path]]], files: list[Path], folder: Path, wanted: Wanted
+    trees: dict[Callable[..., Found], dict[Path, list[Path]]],
+    files: list[Path],
+    folder: Path,
+    wanted: Wanted,
 ) -> None:
     if is_zarr(folder):
         raise CohortError(folder, _ALONE)
     if all((folder / name).is_file() for name in _OF_A_FIT):
-        raise CohortError(folder, f"contains the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}")
+        raise CohortError(
+            folder, f"contains the results of a fit ({', '.join(_OF_A_FIT)}); {_GIVE_MAPS}"
+        )
     for subjects_in, find in _TREES:
         subjects = subjects_in(folder)
         if subjects is not None:
@@ -176,7 +204,11 @@ def _add_folder(
             return
     every = [folder / name for name in names_in(folder)]
     maps = [] if wanted.tables else [path for path in every if is_map(path)]
-    maps = maps or [path for path in every if is_region_file(path)] or [path for path in every if is_map(path)]
+    maps = (
+        maps
+        or [path for path in every if is_region_file(path)]
+        or [path for path in every if is_map(path)]
+    )
     if not maps:
         raise CohortError(
             folder,
@@ -184,26 +216,39 @@ def _add_folder(
             "derivatives (sub-*) or folder of CIVET (*/thickness)",
         )
     named = [
-        path for path in maps if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
+        path
+        for path in maps
+        if wanted.measure is not None and modality_of(wanted.measure) == measure_of(path.name)
     ]
     files += named or maps  # names that tell of another measure are refused with all other files
 
 
 def _check_measure(files: list[Path], wanted: Wanted) -> None:
-    """Files whose names all tell of another measure than the one asked for are not those that were meant."""
+    """Files whose names all tell of another measure than the one asked for are not those that were
+    meant.
+    """
     told = {measure_of(path.name) for path in files if path.suffix not in (".npz", ".npy")}
-    if wanted.measure is not None and told and None not in told and modality_of(wanted.measure) not in told:
+    if (
+        wanted.measure is not None
+        and told
+        and None not in told
+        and modality_of(wanted.measure) not in told
+    ):
         names = ", ".join(sorted(map(str, told)))
         text = f"there are no maps of {literal(wanted.measure)}: the file names say {names}; choose with {{measure}}"
         raise CohortError("paths", text)
 
 
 def _check_used(wanted: Wanted, kinds: set[str]) -> None:
-    """What chooses among the files of some trees must not be passed over silently where there are none."""
+    """What chooses among the files of some trees must not be passed over silently where there are
+    none.
+    """
     for name, of, trees in _CHOICES:
         if getattr(wanted, name) not in (None, {}) and kinds and not kinds & of:
             found = " and ".join(sorted(kinds))
-            raise CohortError(name, f"chooses among the files of {trees}; found {found}. Leave it out")
+            raise CohortError(
+                name, f"chooses among the files of {trees}; found {found}. Leave it out"
+            )
 
 
 def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
@@ -216,11 +261,15 @@ def _add_files(found: Found, files: list[Path], wanted: Wanted) -> None:
     sides, stems = zip(*(side_of(without_ending(path.name)) for path in files), strict=True)
     subjects = subjects_of([path.absolute() for path in files], stems, wanted.known)
     of_freesurfer = list(
-        dict.fromkeys(name for path, name in zip(files, subjects, strict=True) if path.parent.name == "surf")
+        dict.fromkeys(
+            name for path, name in zip(files, subjects, strict=True) if path.parent.name == "surf"
+        )
     )
     kept = set(choose_stream(of_freesurfer, wanted.stream, "paths")) if of_freesurfer else set()
     for path, side, subject in zip(files, sides, subjects, strict=True):
-        if (side is None or side in wanted.sides) and (subject in kept or subject not in of_freesurfer):
+        if (side is None or side in wanted.sides) and (
+            subject in kept or subject not in of_freesurfer
+        ):
             found.sources.append(Source(path, subject, side))
     measures = {measure_of(path.name) for path in files}
     if found.measure is None and len(measures) == 1:

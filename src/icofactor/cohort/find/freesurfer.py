@@ -1,4 +1,6 @@
-"""A FreeSurfer SUBJECTS_DIR: SUBJECT/surf/lh.thickness.fwhm10.fsaverage5.mgh, as recon-all -qcache writes them."""
+"""A FreeSurfer SUBJECTS_DIR: SUBJECT/surf/lh.thickness.fwhm10.fsaverage5.mgh, as recon-all -qcache
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,29 @@ from icofactor.errors import CohortError, counted, literal
 
 _PREFIX = {"left": "lh", "right": "rh"}
 _TEMPLATES = re.compile(r"fsaverage.*|.*_average|cvs_avg.*|[lr]h\.EC_average")
-_MAP = re.compile(r"(?P<hemi>[lr]h)\.(?P<measure>.+?)(?:\.fwhm(?P<fwhm>\d+))?\.(?P<target>[^.]+)\.mg[hz]")
+_MAP = re.compile(
+    r"(?P<hemi>[lr]h)\.(?P<measure>.+?)(?:\.fwhm(?P<fwhm>\d+))?\.(?P<target>[^.]+)\.mg[hz]"
+)
 _DEFAULT_MEASURE = "thickness"
 Variant = tuple[int | None, str]
 """Smoothing in mm (None: none in the name) and target."""
 
 
 def freesurfer_subjects(root: Path) -> list[Path] | None:
-    """The subjects that a folder holds, or is, without templates such as fsaverage; None for any other folder."""
-    alone = (root / "surf").is_dir() and not any(name.startswith("sub-") for name in names_in(root / "surf"))
-    there = [root] if alone else [folder for folder in folders_in(root) if (folder / "surf").is_dir()]
-    return [folder for folder in there if not _TEMPLATES.fullmatch(folder.absolute().name)] if there else None
+    """The subjects that a folder holds, or is, without templates such as fsaverage; None for any
+    other folder.
+    """
+    alone = (root / "surf").is_dir() and not any(
+        name.startswith("sub-") for name in names_in(root / "surf")
+    )
+    there = (
+        [root] if alone else [folder for folder in folders_in(root) if (folder / "surf").is_dir()]
+    )
+    return (
+        [folder for folder in there if not _TEMPLATES.fullmatch(folder.absolute().name)]
+        if there
+        else None
+    )
 
 
 def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
@@ -38,7 +52,9 @@ def find_freesurfer(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     files = {folder: _maps_of(folder / "surf", measure, wanted.sides) for folder in subjects}
     variant = _choose(root, subjects, files, measure, wanted)
     found = Found(measure=measure, mesh=variant[1] if variant[1].startswith("fsaverage") else None)
-    sides = [side for side in wanted.sides if any((side, variant) in there for there in files.values())]
+    sides = [
+        side for side in wanted.sides if any((side, variant) in there for there in files.values())
+    ]
     if wanted.hemisphere is not None:
         sides = list(wanted.sides)
     for folder in subjects:
@@ -60,8 +76,13 @@ def _maps_of(surf: Path, measure: str, sides: tuple[str, ...]) -> dict[tuple[str
     hemispheres = {_PREFIX[side]: side for side in sides}
     for name in names_in(surf):
         match = _MAP.fullmatch(name)
-        # of maps that are MGH files themselves (w-g.pct.mgh) the resampled ones keep that ending within the name
-        if match and match["hemi"] in hemispheres and match["measure"].removesuffix(".mgh") == measure:
+        # of maps that are MGH files themselves (w-g.pct.mgh) the resampled ones keep that ending
+        # within the name
+        if (
+            match
+            and match["hemi"] in hemispheres
+            and match["measure"].removesuffix(".mgh") == measure
+        ):
             fwhm = None if match["fwhm"] is None else int(match["fwhm"])
             there[hemispheres[match["hemi"]], (fwhm, match["target"])] = surf / name
     return there
@@ -79,7 +100,9 @@ def _choose(
         variant for there in files.values() for variant in {variant for _, variant in there}
     )
     if not counts:
-        raise CohortError(root, f"no subject has {literal(measure)} on a common mesh{_hint(subjects, measure)}")
+        raise CohortError(
+            root, f"no subject has {literal(measure)} on a common mesh{_hint(subjects, measure)}"
+        )
     fitting = [variant for variant in counts if _fits(variant, wanted)]
     if wanted.smoothing == 0 and len({target for _, target in fitting}) == 1:
         # -qcache leaves what it smooths beside fwhm0, which is the same but cut to the cortex
@@ -93,10 +116,22 @@ def _choose(
         for name, value in (("smoothing", wanted.smoothing), ("target", wanted.target))
         if value is not None
     )
-    apart = [name for at, name in enumerate(("{smoothing}", "{target}")) if len({v[at] or 0 for v in left}) > 1]
-    what = f"choose with {' and '.join(apart) or '{smoothing}'}" if fitting else f"nothing matches {asked}"
+    apart = [
+        name
+        for at, name in enumerate(("{smoothing}", "{target}"))
+        if len({v[at] or 0 for v in left}) > 1
+    ]
+    what = (
+        f"choose with {' and '.join(apart) or '{smoothing}'}"
+        if fitting
+        else f"nothing matches {asked}"
+    )
     remedy = ""
-    if not fitting and wanted.target in ("fsaverage5", "fsaverage6") and "fsaverage" in {target for _, target in left}:
+    if (
+        not fitting
+        and wanted.target in ("fsaverage5", "fsaverage6")
+        and "fsaverage" in {target for _, target in left}
+    ):
         smoothed = "" if wanted.smoothing is None else f" --smoothing {wanted.smoothing:g}"
         reads = f"{quote(root)} --measure {measure}{smoothed} --target fsaverage -o STORE"
         remedy = f". To resample: icofactor prepare {reads} --resample-to {wanted.target}"
@@ -127,4 +162,8 @@ def _hint(subjects: list[Path], measure: str) -> str:
             f"; {native} have it only on their own meshes (surf/lh.{literal(measure)}): "
             "resample it to fsaverage with recon-all -qcache or mris_preproc"
         )
-    return f"; there are {literal(', '.join(sorted(others)))}: choose with {{measure}}" if others else ""
+    return (
+        f"; there are {literal(', '.join(sorted(others)))}: choose with {{measure}}"
+        if others
+        else ""
+    )

@@ -22,7 +22,11 @@ _MEASURES = {
 _COMMON = ("myelin", "thickness", "corrThickness", "curvature", "sulc")
 _DRAWN = ("midthickness_MSMAll", "midthickness")
 RESTING_RUNS = "rfMRI_REST*"
-_FOLDERS = {"32k": "MNINonLinear/fsaverage_LR32k", "59k": "MNINonLinear/fsaverage_LR59k", "164k": "MNINonLinear"}
+_FOLDERS = {
+    "32k": "MNINonLinear/fsaverage_LR32k",
+    "59k": "MNINonLinear/fsaverage_LR59k",
+    "164k": "MNINonLinear",
+}
 
 
 def hcp_subjects(root: Path) -> list[Path] | None:
@@ -36,7 +40,10 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     """The maps of all subjects: a dscalar each, or a pair of GIFTI files where there is none."""
     density = _density(wanted.target)
     if wanted.measure is None:
-        raise CohortError(root, f"an HCP tree contains several maps; choose with {{measure}} ({', '.join(_COMMON)})")
+        raise CohortError(
+            root,
+            f"an HCP tree contains several maps; choose with {{measure}} ({', '.join(_COMMON)})",
+        )
     names = {folder: set(names_in(folder / _FOLDERS[density])) for folder in subjects}
     variant, dense = _choose(root, names, wanted, density)
     found = Found(measure=wanted.measure)
@@ -55,18 +62,25 @@ def find_hcp(root: str, subjects: list[Path], wanted: Wanted) -> Found:
     return found
 
 
-def _surfaces(path: Path, subject: str, names: set[str], density: str, wanted: Wanted) -> list[Path]:
+def _surfaces(
+    path: Path, subject: str, names: set[str], density: str, wanted: Wanted
+) -> list[Path]:
     """Surfaces of a subject to draw on, beside one of its maps."""
     ends = (f"{kind}.{density}_fs_LR.surf.gii" for kind in _DRAWN)
     pairs = ([f"{subject}.{LETTERS[side]}.{end}" for side in wanted.sides] for end in ends)
-    return [path.with_name(name) for name in next((pair for pair in pairs if names >= set(pair)), ())]
+    return [
+        path.with_name(name) for name in next((pair for pair in pairs if names >= set(pair)), ())
+    ]
 
 
 def _density(target: str | None) -> str:
-    density = (target or "32k").lower().replace("fs_lr", "").replace("fslr", "").strip("_-") or "32k"
+    density = (target or "32k").lower().replace("fs_lr", "").replace("fslr", "").strip(
+        "_-"
+    ) or "32k"
     if density not in _FOLDERS:
         raise CohortError(
-            "target", f"must be one of {', '.join(_FOLDERS)} for an HCP tree; found {literal(repr(target))}"
+            "target",
+            f"must be one of {', '.join(_FOLDERS)} for an HCP tree; found {literal(repr(target))}",
         )
     return density
 
@@ -80,7 +94,9 @@ def map_file(subject: Path, variant: str, side: str | None = None, density: str 
 
 
 def series_file(subject: Path, run: str, series: str) -> Path:
-    """The file of a run's series in a subject's folder; `series` is what follows the run in its name."""
+    """The file of a run's series in a subject's folder; `series` is what follows the run in its
+    name.
+    """
     return subject / "MNINonLinear" / "Results" / run / f"{run}{series}.dtseries.nii"
 
 
@@ -95,10 +111,14 @@ def runs_in(subjects: Iterable[Path], series: str) -> list[str]:
     return sorted(found)
 
 
-def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str) -> tuple[str, bool]:
+def _choose(
+    root: str, names: dict[Path, set[str]], wanted: Wanted, density: str
+) -> tuple[str, bool]:
     """The variant that most subjects have, the better one when equal; and whether as dscalar."""
     measure = str(wanted.measure)
-    variants = _MEASURES.get(measure, (measure if measure.endswith("_MSMAll") else f"{measure}_MSMAll", measure))
+    variants = _MEASURES.get(
+        measure, (measure if measure.endswith("_MSMAll") else f"{measure}_MSMAll", measure)
+    )
     best: tuple[str, bool] | None = None
     most = 0
     for dense in (True, False):
@@ -127,7 +147,9 @@ def _choose(root: str, names: dict[Path, set[str]], wanted: Wanted, density: str
 
 
 def mesh_for(mesh: str | None, path: Path) -> Any:
-    """What stands for the mesh that a file's name tells: the spheres beside it for fs_LR, else the name."""
+    """What stands for the mesh that a file's name tells: the spheres beside it for fs_LR, else the
+    name.
+    """
     if mesh is None or not mesh.startswith("fsLR"):
         return mesh
     return spheres_beside(path) or known(mesh)
@@ -140,11 +162,16 @@ def known(mesh: str) -> str | None:
 
 def spheres_beside(path: Path) -> Any:
     """(Left, right) sphere files of fs_LR in the folder of a file, or None."""
-    density = next((d for d in _FOLDERS if f"{d}_fs_LR" in path.name or f"den-{d}" in path.name), "32k")
+    density = next(
+        (d for d in _FOLDERS if f"{d}_fs_LR" in path.name or f"den-{d}" in path.name), "32k"
+    )
     names = names_in(path.parent)
     pair = []
     for letter in LETTERS.values():
-        ends = f"{letter}.sphere.{density}_fs_LR.surf.gii", f"den-{density}_hemi-{letter}_sphere.surf.gii"
+        ends = (
+            f"{letter}.sphere.{density}_fs_LR.surf.gii",
+            f"den-{density}_hemi-{letter}_sphere.surf.gii",
+        )
         fitting = [name for name in names if name.endswith(ends)]
         # the one of the same subject first: a folder may hold those of several
         fitting.sort(key=lambda name: name.split(".")[0] != path.name.split(".")[0])

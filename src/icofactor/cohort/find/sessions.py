@@ -1,4 +1,6 @@
-"""Which of the files that were found are scans of the same people, and which of those scans are wanted."""
+"""Which of the files that were found are scans of the same people, and which of those scans are
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from icofactor.errors import CohortError
 def tell_scans(
     found: Found, sessions: str | Sequence[str] | None, selection: Selection, problems: Problems
 ) -> dict[str, Scan]:
-    """Name of a scan → person and session, where people were scanned several times and it is said which scans are
-    wanted; `found` then names scans, and those not wanted have left."""
+    """Name of a scan → person and session, where people were scanned several times and it is said
+    which scans are wanted; `found` then names scans, and those not wanted have left.
+    """
     of_source: list[Scan | None] = []
     for source in found.sources:
         scan, session = scan_of(source.subject), _session_of(source.path)
@@ -31,13 +34,21 @@ def tell_scans(
         found.sources = [source for source, keep in zip(found.sources, kept, strict=True) if keep]
         of_source = [scan for scan, keep in zip(of_source, kept, strict=True) if keep]
         told = {name: scan for name, scan in told.items() if session_key(scan[1]) in keys}
-        for name in [name for name in found.missing if (scan := scan_of(name)) and session_key(scan[1]) not in keys]:
+        for name in [
+            name
+            for name in found.missing
+            if (scan := scan_of(name)) and session_key(scan[1]) not in keys
+        ]:
             del found.missing[name]
     if not repeated(told):
         return {}
-    chosen = sessions is not None or (selection.participants is not None and bool(selection.participants.scans))
+    chosen = sessions is not None or (
+        selection.participants is not None and bool(selection.participants.scans)
+    )
     if not chosen:
-        by_name = {source.subject: scan for source in found.sources if (scan := scan_of(source.subject))}
+        by_name = {
+            source.subject: scan for source in found.sources if (scan := scan_of(source.subject))
+        }
         if repeated(by_name):  # of other files those that are there twice are named one by one
             people = People(tuple(by_name), tuple(person for person, _ in by_name.values()))
             names = some(sorted({session for _, session in by_name.values()}), 10)
@@ -62,7 +73,8 @@ def asked_sessions(sessions: Any, scans: Iterable[Scan]) -> set[str]:
     if unknown or not asked:
         listed = f"there are {some(there.values(), 20)}" if there else "none are known"
         raise CohortError(
-            "sessions", f"must be 'all' or sessions of the scans; {listed}, not {some(unknown) or 'none'}"
+            "sessions",
+            f"must be 'all' or sessions of the scans; {listed}, not {some(unknown) or 'none'}",
         )
     return set(map(session_key, asked))
 
@@ -70,5 +82,9 @@ def asked_sessions(sessions: Any, scans: Iterable[Scan]) -> set[str]:
 def _session_of(path: Path) -> str | None:
     """The session that a BIDS name or folder tells."""
     own = entities_of(path.name).get("ses") if path.name.startswith("sub-") else None
-    folders = (folder.removeprefix("ses-") for folder in reversed(path.parts[:-1]) if folder.startswith("ses-"))
+    folders = (
+        folder.removeprefix("ses-")
+        for folder in reversed(path.parts[:-1])
+        if folder.startswith("ses-")
+    )
     return own or next(folders, None)

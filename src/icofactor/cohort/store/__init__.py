@@ -1,4 +1,6 @@
-"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of sites."""
+"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of
+sites.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of sites.
+"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of
+sites.
 
-`store.layout` says how it lies on disk, and what makes a commit. Writing holds the maps of `CHUNK_SUBJECTS`
+`store.layout` says how it lies on disk, and what makes a commit. Writing holds the maps of
+`CHUNK_SUBJECTS`
 subjects in memory, and one chunk.
 """
 
@@ -47,12 +49,17 @@ from icofactor.sphere.sites import Sites
 
 AnyCohort = Cohort | StoredCohort
 CHUNK_SITES, CHUNK_SUBJECTS = 1024, 512
-"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a chunk's sites in memory;
-few subjects, since these are in memory when they are written."""
+"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a
+chunk's sites in memory; few subjects, since these are in memory when they are written.
+"""
 
 
 def save_store(
-    cohort: AnyCohort, path: str | os.PathLike[str], overwrite: bool = False, *, dtype: str = "float32"
+    cohort: AnyCohort,
+    path: str | os.PathLike[str],
+    overwrite: bool = False,
+    *,
+    dtype: str = "float32",
 ) -> StoredCohort:
     """Write one cohort as a store; see `create_store`.
 
@@ -84,13 +91,15 @@ def create_store(
     path : str or path
         Folder to create, or an earlier store.
     cohorts : iterable of Cohort
-        Cohorts, taken one at a time: an iterator over small cohorts only needs the memory of one of them.
+        Cohorts, taken one at a time: an iterator over small cohorts only needs the memory of one of
+        them.
     overwrite : bool, default=False
         Whether to replace an earlier store; it can be read until the new one is complete.
     chunk_sites, chunk_subjects : int, default=1024 and 512
         Sites × subjects of one file.
     dtype : {"float32", "float16"}, default="float32"
-        How values are stored. float16 takes half the space; it keeps three digits of values up to 65504.
+        How values are stored. float16 takes half the space; it keeps three digits of values up to
+        65504.
 
     Examples
     --------
@@ -123,11 +132,13 @@ def create_store(
     return open_store(folder)
 
 
-def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[AnyCohort]) -> StoredCohort:
+def append_store(
+    path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[AnyCohort]
+) -> StoredCohort:
     """Add the subjects of one or several cohorts to a store: all of them, or none.
 
-    Sites, mask, hemisphere, modality, units and the columns of the participants must equal those of the store, and the
-    subjects must be new.
+    Sites, mask, hemisphere, modality, units and the columns of the participants must equal those of
+    the store, and the subjects must be new.
 
     Examples
     --------
@@ -146,14 +157,19 @@ def append_store(path: str | os.PathLike[str], cohorts: AnyCohort | Iterable[Any
         previous = read_commit(folder)
         stored, generation = open_store(folder), next_generation(folder, previous.generation)
         name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
-        part = _write_part(folder, name, given, stored, stored.subjects, previous.chunks, stored.X.stored_dtype)
+        part = _write_part(
+            folder, name, given, stored, stored.subjects, previous.chunks, stored.X.stored_dtype
+        )
         columns = previous.participants.items()
         commit = replace(
             previous,
             generation=generation,
             parts=(*previous.parts, (part.name, len(part.subjects))),
             subjects=(*previous.subjects, *part.subjects),
-            participants={name: join_columns(name, dict(column), part.participants[name]) for name, column in columns},
+            participants={
+                name: join_columns(name, dict(column), part.participants[name])
+                for name, column in columns
+            },
             steps=(*previous.steps, _step("append", part)),
         )
         write_commit(folder, commit, [name for name in commit.arrays if name.startswith(part.name)])
@@ -182,7 +198,9 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
         if len(previous.parts) > 1:
             generation = next_generation(folder, previous.generation)
             name = f"part-000001-{generation:08x}"
-            part = _write_part(folder, name, [stored], stored, (), previous.chunks, stored.X.stored_dtype)
+            part = _write_part(
+                folder, name, [stored], stored, (), previous.chunks, stored.X.stored_dtype
+            )
             commit = replace(
                 previous,
                 generation=generation,
@@ -193,7 +211,9 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
     return open_store(folder)
 
 
-def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype[Any]) -> Commit:
+def _created(
+    folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype[Any]
+) -> Commit:
     rest = iter(cohorts)
     first = next(rest, None)
     if first is None:
@@ -202,7 +222,9 @@ def _created(folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int]
     mesh = f"mesh-{generation:08x}"
     about = {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh}
     about |= _write_mesh(folder / mesh, first, _quadtree_order(sites))
-    part = _write_part(folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, dtype)
+    part = _write_part(
+        folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, dtype
+    )
     return Commit(
         generation=generation,
         mesh=mesh,
@@ -245,7 +267,9 @@ def _writing(folder: Path) -> Iterator[None]:
     except OSError as problem:
         if problem.errno is None or problem.filename is not None:
             raise
-        raise OSError(problem.errno, problem.strerror, str(folder)) from problem  # the system does not say where
+        raise OSError(
+            problem.errno, problem.strerror, str(folder)
+        ) from problem  # the system does not say where
 
 
 def _tidy(folder: Path) -> None:
@@ -316,9 +340,15 @@ class _Part:
 
     def add(self, cohort: AnyCohort) -> None:
         """Take down who and what a cohort is."""
-        columns = {str(name): encode_column(str(name), values) for name, values in cohort.participants.items()}
+        columns = {
+            str(name): encode_column(str(name), values)
+            for name, values in cohort.participants.items()
+        }
         if self.subjects:
-            columns = {name: join_columns(name, self.participants[name], column) for name, column in columns.items()}
+            columns = {
+                name: join_columns(name, self.participants[name], column)
+                for name, column in columns.items()
+            }
         self.participants = columns
         self.subjects += cohort.subjects
         source = plain(cohort.provenance)
@@ -352,13 +382,17 @@ def _write_part(
         if twice:
             problems.append(f"it already has these subjects: {some(twice)}")
         if problems:
-            raise CohortError(folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems))
+            raise CohortError(
+                folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems)
+            )
         seen.update(cohort.subjects)
         part.add(cohort)
         try:
             maps.add(cohort.X)
         except Unstorable as problem:
-            raise CohortError(folder, f"{literal(repr(cohort))} cannot be stored: {problem}") from None
+            raise CohortError(
+                folder, f"{literal(repr(cohort))} cannot be stored: {problem}"
+            ) from None
     if not part.subjects:
         raise CohortError(folder, "there are no subjects to write to it")
     try:
@@ -413,7 +447,12 @@ class _Maps:
         for number, first in enumerate(range(0, len(self._order), self._height)):
             rows = self._order[first : first + self._height]
             block = self._rounded(self._buffer[: self._filled, rows].T, self._mask[rows])
-            write_chunk(self._folder, (number, self._written // self._width), block, (self._height, self._width))
+            write_chunk(
+                self._folder,
+                (number, self._written // self._width),
+                block,
+                (self._height, self._width),
+            )
         self._written += self._filled
         self._filled = 0
 
@@ -432,9 +471,14 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
         return []
     found = []
     if not _same_sites(like.sites, cohort.sites):
-        found.append(f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another order")
+        found.append(
+            f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another order"
+        )
     else:
-        masks = [np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask for one in (like, cohort)]
+        masks = [
+            np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask
+            for one in (like, cohort)
+        ]
         n = int((masks[0] != masks[1]).sum())
         if n:
             found.append(f"its mask differs at {n} sites")
@@ -456,5 +500,6 @@ def _same_sites(a: Sites, b: Sites) -> bool:
         return True
     same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
     return same and all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("hemisphere", "position", "deepest")
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for name in ("hemisphere", "position", "deepest")
     )

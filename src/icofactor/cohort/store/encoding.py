@@ -1,4 +1,6 @@
-"""Types of the values of a store: float32, or float16, which takes half the space and keeps three digits."""
+"""Types of the values of a store: float32, or float16, which takes half the space and keeps three
+digits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from icofactor.errors import ArgumentError, Phrase
 
 DTYPES = ("float32", "float16")
-# Warn when rounding changes values by more than this share of the standard deviation between subjects.
+# Warn when rounding changes values by more than this share of the standard deviation between
+# subjects.
 COARSE = 0.05
 
 
@@ -33,7 +36,9 @@ def to_float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     overflowed = np.isinf(rounded) & np.isfinite(values)
     if overflowed.any():
         largest = float(np.abs(values[overflowed]).max())
-        raise Unstorable(f"float16 can represent values up to 65504; these go up to {largest:.6g}: use float32")
+        raise Unstorable(
+            f"float16 can represent values up to 65504; these go up to {largest:.6g}: use float32"
+        )
     return rounded
 
 

@@ -1,16 +1,19 @@
 """What lies on disk in a cohort store, and how a change to it becomes visible.
 
     zarr.json                     a zarr 3 group that says what this is; written once
-    commit.json                   the cohort: which parts it is made of, subjects, participants, provenance
-    mesh-00000001/                a group: order, mask and the arrays of the sites
+    commit.json                   the cohort: which parts it is made of, subjects, participants,
+    provenance mesh-00000001/                a group: order, mask and the arrays of the sites
     part-000001-00000001/         maps of the first subjects, sites (in quadtree order) × subjects
-    part-000002-00000002/         maps of those appended next, and so on; the last number is that of the commit
+    part-000002-00000002/         maps of those appended next, and so on; the last number is that of
+    the commit
 
-A part is written once, to its end, and then never changed. What `commit.json` does not name is not there for a reader,
-so replacing that one file is the commit: before it a reader finds the previous cohort, after it the new one. A killed
-writer leaves at most folders that nobody names; the next writer removes them.
+A part is written once, to its end, and then never changed. What `commit.json` does not name is not
+there for a reader, so replacing that one file is the commit: before it a reader finds the previous
+cohort, after it the new one. A killed writer leaves at most folders that nobody names; the next
+writer removes them.
 
-Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and those of all
+Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and
+those of all
 chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused.
 """
 
@@ -53,7 +56,8 @@ class Commit:
     ----------
     generation : number of commits so far.
     mesh : name of the folder of the sites.
-    sites : `on`, `level`, `name` and `n_mesh` of the sites; of parcels `regions`, which are not arrays.
+    sites : `on`, `level`, `name` and `n_mesh` of the sites; of parcels `regions`, which are not
+        arrays.
     chunks : sites × subjects of one file of maps.
     parts : name of the folder and number of subjects of each part, in order.
     hemisphere, modality, units, subjects : as in `Cohort`.
@@ -89,7 +93,13 @@ class Commit:
 
 def store_place(path: str | os.PathLike[str]) -> Path | RemotePath:
     """Where a store lies: a folder here, or what a URL names."""
-    return path if isinstance(path, RemotePath) else RemotePath(str(path)) if is_url(path) else Path(path).absolute()
+    return (
+        path
+        if isinstance(path, RemotePath)
+        else RemotePath(str(path))
+        if is_url(path)
+        else Path(path).absolute()
+    )
 
 
 def present(file: Path | RemotePath) -> bool:
@@ -98,7 +108,9 @@ def present(file: Path | RemotePath) -> bool:
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a zarr 3 folder, as cohort stores are, or a URL; opening it says whether it is one."""
+    """Whether a path is a zarr 3 folder, as cohort stores are, or a URL; opening it says whether it
+    is one.
+    """
     if is_url(path):
         return True
     mark = Path(path).expanduser() / GROUP
@@ -133,7 +145,11 @@ def read_commit(folder: Path | RemotePath) -> Commit:
     """The committed cohort of a store."""
     if not present(folder / GROUP if isinstance(folder, RemotePath) else folder):
         remote = isinstance(folder, RemotePath)
-        what = "check the URL: it is that of the folder of a store" if remote else "icofactor prepare writes one"
+        what = (
+            "check the URL: it is that of the folder of a store"
+            if remote
+            else "icofactor prepare writes one"
+        )
         raise FileNotFoundError(f"no cohort store {folder}; {what}")
     file = folder / COMMIT
     finished = present(file)
@@ -147,16 +163,21 @@ def read_commit(folder: Path | RemotePath) -> Commit:
         version = found.get("version")
         if found.get("format") != FORMAT or version != VERSION:
             raise CohortError(
-                folder, f"has version {version!r}; this icofactor reads version {VERSION}: write it again"
+                folder,
+                f"has version {version!r}; this icofactor reads version {VERSION}: write it again",
             )
         content = check_seal(found, {})
-        commit = rebuild(Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {})
+        commit = rebuild(
+            Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {}
+        )
         _check_commit(commit)
         return commit
 
 
 def _check_mark(folder: Path | RemotePath, finished: bool) -> None:
-    """Refuse a folder whose zarr.json is not a store's; where there is a commit, it is a store that was damaged."""
+    """Refuse a folder whose zarr.json is not a store's; where there is a commit, it is a store that
+    was damaged.
+    """
     with reading(folder / GROUP):
         try:
             found = read_json(folder / GROUP)
@@ -167,10 +188,15 @@ def _check_mark(folder: Path | RemotePath, finished: bool) -> None:
                 raise
             found = None
         # an earlier version is refused by its commit
-        if found in [group_record({"format": FORMAT, "version": version}) for version in range(1, VERSION + 1)]:
+        if found in [
+            group_record({"format": FORMAT, "version": version})
+            for version in range(1, VERSION + 1)
+        ]:
             return
         if finished:
-            raise Unreadable("is damaged: it is not the record of a cohort store that this icofactor reads")
+            raise Unreadable(
+                "is damaged: it is not the record of a cohort store that this icofactor reads"
+            )
     raise CohortError(folder, "is not a cohort store of icofactor")
 
 
@@ -186,7 +212,11 @@ def _check_commit(commit: Commit) -> None:
         if set(sums) != ({"metadata"} if name == commit.mesh else {"metadata", "chunks"}):
             raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
     n_subjects = len(commit.subjects)
-    if n_subjects == 0 or sum(n for _, n in commit.parts) != n_subjects or min(n for _, n in commit.parts) < 1:
+    if (
+        n_subjects == 0
+        or sum(n for _, n in commit.parts) != n_subjects
+        or min(n for _, n in commit.parts) < 1
+    ):
         raise Unreadable(f"is damaged: its parts do not contain the {n_subjects} subjects it names")
     if len(set(commit.subjects)) != n_subjects:
         raise Unreadable("is damaged: it names a subject twice")
@@ -197,13 +227,17 @@ def _check_commit(commit: Commit) -> None:
     for name, column in commit.participants.items():
         n = len(column["values"]) if isinstance(column.get("values"), list) else 0
         if n != n_subjects:
-            raise Unreadable(f"is damaged: its column {name[:80]!r} has {n} values for {n_subjects} subjects")
+            raise Unreadable(
+                f"is damaged: its column {name[:80]!r} has {n} values for {n_subjects} subjects"
+            )
     cells = {name: column["values"] for name, column in commit.participants.items()}
     check_words(commit.subjects, cells, modality=commit.modality, units=commit.units)
 
 
 def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
-    """Make a cohort the store's: the folders it names for the first time go to the disk, then one rename."""
+    """Make a cohort the store's: the folders it names for the first time go to the disk, then one
+    rename.
+    """
     for name in fresh:
         _flush(folder / name)
     content = asdict(replace(commit, checksums=_checksums(folder, commit)))
@@ -224,7 +258,9 @@ def _checksums(folder: Path, commit: Commit) -> dict[str, Any]:
 
 
 def _flush(folder: Path) -> None:
-    """Have all files of a folder on the disk, so that a commit never names what a power cut can still take."""
+    """Have all files of a folder on the disk, so that a commit never names what a power cut can
+    still take.
+    """
     for place, _, files in os.walk(folder):
         for name in files:
             sync(Path(place) / name)
@@ -232,7 +268,9 @@ def _flush(folder: Path) -> None:
 
 
 def next_generation(folder: Path, generation: int) -> int:
-    """The number of the next commit. Names of its folders end in it, so that no earlier commit can have used them."""
+    """The number of the next commit. Names of its folders end in it, so that no earlier commit can
+    have used them.
+    """
     generation += 1
     while any(folder.glob(f"*-{generation:08x}")):  # of a commit that cannot be read
         generation += 1
@@ -243,7 +281,11 @@ def clean(folder: Path, commit: Commit | None) -> None:
     """Remove what no commit names: leavings of killed writers, and of the cohort before."""
     named = set() if commit is None else {commit.mesh, *commit.arrays}
     for place in folder.iterdir():
-        if place.is_dir() and place.name not in named and re.fullmatch(f"{_MESH}|{_PART}", place.name):
+        if (
+            place.is_dir()
+            and place.name not in named
+            and re.fullmatch(f"{_MESH}|{_PART}", place.name)
+        ):
             shutil.rmtree(place, ignore_errors=True)
         elif place.name.startswith(".tmp-") and place.is_file():
             place.unlink(missing_ok=True)
@@ -256,12 +298,16 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             held.enter_context(alone_in(folder, wait=False))
         except BlockingIOError:
-            raise CohortError(folder, "another process is writing to it: wait until it has finished") from None
+            raise CohortError(
+                folder, "another process is writing to it: wait until it has finished"
+            ) from None
         yield
 
 
 def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all inputs of a store have in common, and the steps themselves; one simulated input makes it simulated."""
+    """What all inputs of a store have in common, and the steps themselves; one simulated input
+    makes it simulated.
+    """
     steps = list(steps)
     inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
     shared: dict[str, Any] = {}

@@ -25,9 +25,9 @@ from icofactor.streaming.source import MapSource, Reader, even_slices
 class StoredMaps:
     """The maps of a stored cohort, subjects × sites, read when they are asked for.
 
-    ``maps[rows, columns]`` takes numbers, slices, masks and lists, as an outer product, in the order of the cohort's
-    sites. A few subjects, or all sites, are read well this way; a pass over blocks of sites is better made with
-    `read_sites`, which follows the order on disk.
+    ``maps[rows, columns]`` takes numbers, slices, masks and lists, as an outer product, in the
+    order of the cohort's sites. A few subjects, or all sites, are read well this way; a pass over
+    blocks of sites is better made with `read_sites`, which follows the order on disk.
     """
 
     ndim = 2
@@ -42,9 +42,14 @@ class StoredMaps:
         self._first = np.cumsum([0, *(part.n_subjects for part in self._parts)])
         for part in self._parts:
             if part.n_sites != len(order):
-                raise CohortError(part.folder, f"contains {part.n_sites} sites; the store has {len(order)}")
+                raise CohortError(
+                    part.folder, f"contains {part.n_sites} sites; the store has {len(order)}"
+                )
         if self._first[-1] != len(commit.subjects):
-            raise CohortError(folder, f"contains maps of {self._first[-1]} subjects, but names {len(commit.subjects)}")
+            raise CohortError(
+                folder,
+                f"contains maps of {self._first[-1]} subjects, but names {len(commit.subjects)}",
+            )
         self.order = order
         self._rank = np.empty_like(order)
         self._rank[order] = np.arange(len(order))
@@ -78,7 +83,9 @@ class StoredMaps:
 
     def read_places(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
         """Maps at some places of the order on disk, sites × subjects."""
-        return self._gather(np.arange(self.shape[0]) if self.subjects is None else self.subjects, places).T
+        return self._gather(
+            np.arange(self.shape[0]) if self.subjects is None else self.subjects, places
+        ).T
 
     def read_sites(self, where: slice) -> NDArray[np.float32]:
         """Maps at consecutive sites of the order on disk, sites × subjects."""
@@ -108,15 +115,22 @@ class StoredMaps:
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        subjects, sites = _numbers(rows, self.shape[0], "subjects"), _numbers(columns, self.shape[1], "sites")
+        subjects, sites = (
+            _numbers(rows, self.shape[0], "subjects"),
+            _numbers(columns, self.shape[1], "sites"),
+        )
         chosen = np.atleast_1d(subjects if self.subjects is None else self.subjects[subjects])
         found = self._gather(chosen, self._rank[np.atleast_1d(sites)])
         if not subjects.ndim:
             found = found[0]
         return found if sites.ndim else found[..., 0]
 
-    def _gather(self, subjects: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Maps of some subjects at some places of the order on disk, subjects × places; every chunk is read once."""
+    def _gather(
+        self, subjects: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Maps of some subjects at some places of the order on disk, subjects × places; every chunk
+        is read once.
+        """
         found = np.empty((len(subjects), len(places)), dtype=np.float32)
         for part, (start, stop) in zip(self._parts, pairwise(self._first), strict=True):
             mine = np.flatnonzero((subjects >= start) & (subjects < stop))
@@ -124,7 +138,9 @@ class StoredMaps:
                 for there in _by_chunk(places, part.chunks[0]):
                     rows, columns = places[there], subjects[mine[here]] - start
                     low, left = int(rows.min()), int(columns.min())
-                    block = part.read((slice(low, int(rows.max()) + 1), slice(left, int(columns.max()) + 1)))
+                    block = part.read(
+                        (slice(low, int(rows.max()) + 1), slice(left, int(columns.max()) + 1))
+                    )
                     found[np.ix_(mine[here], there)] = block[np.ix_(rows - low, columns - left)].T
         return found
 
@@ -144,7 +160,9 @@ class _Part(StoredArray):
     def __init__(self, store: Path | RemotePath, name: str, commit: Commit) -> None:
         super().__init__(store / name, commit.checksums[name])
         if self.dtype.name not in DTYPES or len(self.shape) != 2:
-            raise CohortError(self.folder, f"contains {self.dtype} {self.shape}, not maps in float32 or float16")
+            raise CohortError(
+                self.folder, f"contains {self.dtype} {self.shape}, not maps in float32 or float16"
+            )
         self.n_sites, self.n_subjects = self.shape
         self.bytes_read, self._counting = 0, threading.Lock()
 
@@ -164,8 +182,16 @@ class StoreSource(MapSource):
 
     def __init__(self, maps: StoredMaps) -> None:
         self._maps: StoredMaps | None = maps
-        self._path, self._identity, self._subjects = str(maps.folder), maps.commit.identity, maps.subjects
-        self.shape, self.order, self._step = (maps.shape[1], maps.shape[0]), maps.order, maps.chunk_sites
+        self._path, self._identity, self._subjects = (
+            str(maps.folder),
+            maps.commit.identity,
+            maps.subjects,
+        )
+        self.shape, self.order, self._step = (
+            (maps.shape[1], maps.shape[0]),
+            maps.order,
+            maps.chunk_sites,
+        )
         self._itemsize = maps.stored_dtype.itemsize
         self.n_bytes = self.size(slice(0, self.shape[0]))
 
@@ -177,7 +203,11 @@ class StoreSource(MapSource):
         return even_slices(*self.shape, 4, self._step)
 
     def size(self, where: Rows) -> int:
-        return self._itemsize * self.shape[1] * (where.stop - where.start if isinstance(where, slice) else len(where))
+        return (
+            self._itemsize
+            * self.shape[1]
+            * (where.stop - where.start if isinstance(where, slice) else len(where))
+        )
 
     def reader(self, where: Rows, away: bool = False) -> Reader:
         return partial(self._read, where)
@@ -210,9 +240,13 @@ def _numbers(key: Any, n: int, what: str) -> NDArray[np.int64]:
     if chosen.size == 0:
         return np.empty(0, dtype=np.int64)
     if chosen.dtype.kind not in "iu" or chosen.ndim > 1:
-        raise IndexError(f"{what} are named by a number, slice, mask or list of numbers; got {key!r}")
+        raise IndexError(
+            f"{what} are named by a number, slice, mask or list of numbers; got {key!r}"
+        )
     if chosen.min() < -n or chosen.max() >= n:
-        raise IndexError(f"there are {n} {what}; got number {chosen.min() if chosen.min() < -n else chosen.max()}")
+        raise IndexError(
+            f"there are {n} {what}; got number {chosen.min() if chosen.min() < -n else chosen.max()}"
+        )
     return np.where(chosen < 0, chosen + n, chosen).astype(np.int64)
 
 
@@ -220,4 +254,8 @@ def _by_chunk(numbers: NDArray[np.int64], step: int) -> list[NDArray[np.int64]]:
     """Places in `numbers`, gathered by the chunk they fall into."""
     chunk = numbers // step
     by_chunk = np.argsort(chunk, kind="stable")
-    return [group for group in np.split(by_chunk, np.flatnonzero(np.diff(chunk[by_chunk])) + 1) if len(group)]
+    return [
+        group
+        for group in np.split(by_chunk, np.flatnonzero(np.diff(chunk[by_chunk])) + 1)
+        if len(group)
+    ]

@@ -101,7 +101,9 @@ class StoredCohort(CohortBase):
 
     @property
     def chunk_sites(self) -> int:
-        """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most efficiently."""
+        """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most
+        efficiently.
+        """
         return self.X.chunk_sites
 
     @property
@@ -110,10 +112,14 @@ class StoredCohort(CohortBase):
         return self.X.bytes_read
 
     def read_sites(self, where: slice) -> NDArray[np.float32]:
-        """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it at the same time."""
+        """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it
+        at the same time.
+        """
         return self.X.read_sites(where)
 
-    def select(self, rows: Sequence[int], participants: Mapping[str, Any] | None = None) -> StoredCohort:
+    def select(
+        self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
+    ) -> StoredCohort:
         """Select subjects, in any order; they stay on disk. `participants` replaces their table."""
         own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
         return replace(
@@ -130,7 +136,10 @@ class StoredCohort(CohortBase):
     def site_blocks(self) -> list[slice]:
         """Blocks of `order` that can be read efficiently; together they cover all sites."""
         n = self.sites.n
-        return [slice(first, min(first + self.chunk_sites, n)) for first in range(0, n, self.chunk_sites)]
+        return [
+            slice(first, min(first + self.chunk_sites, n))
+            for first in range(0, n, self.chunk_sites)
+        ]
 
     def __repr__(self) -> str:
         return (
@@ -149,8 +158,10 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     Parameters
     ----------
     path : path or URL
-        A folder, or an address such as "s3://bucket/cohort.store", "gs://..." or "https://..." (needs
-        `pip install 'icofactor[remote]'`). Credentials come from the environment; see docs/scale.md.
+        A folder, or an address such as "s3://bucket/cohort.store", "gs://..." or "https://..."
+        (needs
+        `pip install 'icofactor[remote]'`). Credentials come from the environment; see
+        docs/scale.md.
 
     Examples
     --------
@@ -170,7 +181,8 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
         except RemoteError:
             raise
         except CohortError:
-            # a writer may have replaced the cohort, and removed its files, between reading the commit and them
+            # a writer may have replaced the cohort, and removed its files, between reading the
+            # commit and them
             if last or read_commit(folder).generation == commit.generation:
                 raise
     raise AssertionError
@@ -187,7 +199,9 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
         _check_mesh(sites, order, mask)
     with reading(folder / COMMIT, "record of a cohort store"):
-        participants = {name: decode_column(dict(column)) for name, column in commit.participants.items()}
+        participants = {
+            name: decode_column(dict(column)) for name, column in commit.participants.items()
+        }
     maps = StoredMaps(folder, commit, order)
     provenance = shared_provenance(commit.steps)
     if maps.stored_dtype == np.float16:
@@ -211,14 +225,21 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
 def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:
     """The same cohort, or some of its subjects, in another process."""
     stored = opened_again.__wrapped__(path, identity)
-    return replace(stored, participants=participants) if rows is None else stored.select(rows, participants)
+    return (
+        replace(stored, participants=participants)
+        if rows is None
+        else stored.select(rows, participants)
+    )
 
 
 def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
     """The arrays of the sites, their order and the mask."""
     mark, checksums = folder / commit.mesh / GROUP, commit.checksums
     with reading(mark):
-        if sha256(read_text(mark, MOST_METADATA).encode()).hexdigest() != checksums[commit.mesh]["metadata"]:
+        if (
+            sha256(read_text(mark, MOST_METADATA).encode()).hexdigest()
+            != checksums[commit.mesh]["metadata"]
+        ):
             raise Unreadable("is damaged: its checksum is wrong")
     arrays: dict[str, Any] = {}
     for name in (*SITE_ARRAYS, "order", "mask"):
@@ -231,7 +252,9 @@ def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
         arrays[name] = StoredArray(folder / place, array_checksums).read()
         arrays[name].setflags(write=False)
     if commit.sites.get("regions") is not None:
-        for name in (one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in checksums):
+        for name in (
+            one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in checksums
+        ):
             place = f"{commit.mesh}/{REGIONS}{name}"
             arrays[f"regions/{name}"] = StoredArray(folder / place, checksums[place]).read()
     return arrays

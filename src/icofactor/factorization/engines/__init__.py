@@ -1,7 +1,9 @@
-"""Where the loop runs: the generic functions on NumPy, compiled for the CPU, or JAX on whatever it finds.
+"""Where the loop runs: the generic functions on NumPy, compiled for the CPU, or JAX on whatever it
+finds.
 
-An engine is a function with the signature `Iterate`. This package is the only place that names numba or jax. Which
-engines can run a scheme is declared by the scheme (`Scheme.kernel`, `Scheme.jax`).
+An engine is a function with the signature `Iterate`. This package is the only place that names
+numba or jax. Which engines can run a scheme is declared by the scheme (`Scheme.kernel`,
+`Scheme.jax`).
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ from icofactor.factorization.update import State
 ENGINES = ("auto", "numpy", "cpu", "jax")
 
 WORTH_COMPILING = 5e10
-"""Number of operations that take the generic functions about as long as compiling takes, some five seconds. What
-"auto" does must not depend on what is compiled already: the same seed gives the same bits."""
+"""Number of operations that take the generic functions about as long as compiling takes, some five
+seconds. What
+"auto" does must not depend on what is compiled already: the same seed gives the same bits.
+"""
 USUAL_UPDATES = 5
 """Updates until `tol` ends a run, roughly, as a multiple of the first at which it may."""
 STEPPED = 1000
-"""Coordinate descent walks through components one by one, which makes the generic functions this much slower."""
+"""Coordinate descent walks through components one by one, which makes the generic functions this
+much slower.
+"""
 WORTH_A_GPU = 2e11
 """Number of operations above which compiling for a GPU pays off (it takes a few seconds)."""
 
@@ -53,12 +59,18 @@ def check_engine(engine: str) -> None:
     check_value("engine", engine, OneOf(ENGINES))
     if engine == "jax" and find_spec("jax") is None:
         raise ArgumentError(
-            "engine", None, "{engine='jax'} needs jax, which is not installed: pip install 'icofactor[jax]'"
+            "engine",
+            None,
+            "{engine='jax'} needs jax, which is not installed: pip install 'icofactor[jax]'",
         )
 
 
-def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_updates: int) -> Engine:
-    """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and by the work."""
+def choose_engine(
+    engine: str, p: Problem, method: Method, n_components: int, n_updates: int
+) -> Engine:
+    """The engine for `n_updates` updates (of all starts together); "auto" goes by what is there and
+    by the work.
+    """
     scheme = method.scheme
     work = work_of(p, method, n_components, n_updates)
     if engine == "jax" and not scheme.sweeps:
@@ -79,7 +91,9 @@ def choose_engine(engine: str, p: Problem, method: Method, n_components: int, n_
 def likely_updates(method: Method, n_starts: int, n_iter: int, tol: float) -> int:
     """How many updates all starts make together, roughly."""
     most = method.scheme.n_finished or n_starts
-    return min(n_starts, most) * (min(n_iter, USUAL_UPDATES * method.scheme.first_look) if tol > 0 else n_iter)
+    return min(n_starts, most) * (
+        min(n_iter, USUAL_UPDATES * method.scheme.first_look) if tol > 0 else n_iter
+    )
 
 
 def work_of(p: Problem, method: Method, n_components: int, n_updates: float) -> float:
@@ -93,7 +107,9 @@ def worth_compiling(work: float) -> bool:
 
 
 def operations(p: Problem, n_components: int) -> float:
-    """Floating-point operations of one update, as the code makes them, with a dense K unless it is diagonal."""
+    """Floating-point operations of one update, as the code makes them, with a dense K unless it is
+    diagonal.
+    """
     n_s, n_k = p.L.shape
     n_d = n_components
     times_K = 2 * n_k * n_d if p.K.ndim == 1 else 2 * n_k * n_k * n_d
@@ -120,7 +136,9 @@ def _cpu(p: Problem, method: Method, reason: str) -> Engine:
 
 
 def has_gpu() -> bool:
-    """Whether jax computes on an accelerator; jax is imported only where a plugin for one is installed."""
+    """Whether jax computes on an accelerator; jax is imported only where a plugin for one is
+    installed.
+    """
     if find_spec("jax") is None or not any(map(find_spec, _GPU_PLUGINS)):
         return False
     from icofactor.factorization.engines import jax as jax_engine

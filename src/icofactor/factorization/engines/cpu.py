@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Updates between two reports of progress.
 STRETCH = 100
-# Starts of one task: few enough that all processors are busy to the end, many enough that threads cost nothing.
+# Starts of one task: few enough that all processors are busy to the end, many enough that threads
+# cost nothing.
 STARTS_PER_TASK = 4
 
 
@@ -34,7 +35,9 @@ def available() -> bool:
 
 
 def can_run(p: Problem, method: Method) -> bool:
-    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and extrapolation they have."""
+    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and
+    extrapolation they have.
+    """
     has_extrapolation = method.extrapolation is None or method.extrapolation.kernel is not None
     is_numpy = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
     return is_numpy and has_extrapolation and method.scheme.kernel_for(p) is not None
@@ -44,7 +47,11 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`_solve.iterate`, compiled."""
     from icofactor.factorization.engines.kernels import GOING, run_starts
 
-    rules, numbers, starts = rules_of(p, method, course), numbers_of(p), starts_of(state, course.n_iter)
+    rules, numbers, starts = (
+        rules_of(p, method, course),
+        numbers_of(p),
+        starts_of(state, course.n_iter),
+    )
     going = np.arange(len(starts.C))
     has_past = state.y_B is not None
     stops = {*range(STRETCH, course.n_iter, STRETCH), *course.halve_at, course.n_iter}
@@ -53,7 +60,16 @@ def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
         for last in sorted(stop for stop in stops if 0 < stop <= course.n_iter):
 
             def run(task: np.ndarray, first: int = first, last: int = last) -> None:
-                run_starts(rules, numbers, starts, task, state.age + first, has_past or first > 0, first, last)
+                run_starts(
+                    rules,
+                    numbers,
+                    starts,
+                    task,
+                    state.age + first,
+                    has_past or first > 0,
+                    first,
+                    last,
+                )
 
             tasks = np.array_split(going, -(-len(going) // STARTS_PER_TASK))
             list(in_order(run, tasks))
@@ -150,7 +166,9 @@ def run_of(starts: Starts, state: State) -> Run:
         state.age + longest,
     )
     objectives, errors = starts.objectives[:, : longest + 1], starts.errors[:, : longest + 1]
-    return Run(end, objectives, errors, n_updates, starts.status == CONVERGED, starts.status == DIVERGED)
+    return Run(
+        end, objectives, errors, n_updates, starts.status == CONVERGED, starts.status == DIVERGED
+    )
 
 
 def transposed_copy(x: Array) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""The JAX engine: the generic functions of `update`, compiled into one loop on whatever device JAX finds.
+"""The JAX engine: the generic functions of `update`, compiled into one loop on whatever device JAX
+finds.
 
-Nothing is computed here that is not defined elsewhere: a tick of the loop is `update.propose`, `update.risen` and
-`update.settled`, traced. Each run keeps its own count of updates. Where extrapolation raised the objective, the run
-stays where it was and makes the plain update in the next tick (weight 0), while the others go on: a batch never waits
-for, nor pays for, the restarts of a few. So runs that restarted need more ticks, and ticks go on until all are there.
+Nothing is computed here that is not defined elsewhere: a tick of the loop is `update.propose`,
+`update.risen` and `update.settled`, traced. Each run keeps its own count of updates. Where
+extrapolation raised the objective, the run stays where it was and makes the plain update in the
+next tick (weight 0), while the others go on: a batch never waits for, nor pays for, the restarts of
+a few. So runs that restarted need more ticks, and ticks go on until all are there.
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ from icofactor.factorization.update import (
 from icofactor.factorization.update import settled as has_settled
 
 STRETCH, SHORT_STRETCH = 25, 10
-"""Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates are asked for."""
+"""Ticks of one compiled loop, between two looks at who has ended; the short one where fewer updates
+are asked for.
+"""
 UNROLL = 5
-"""Ticks written out one after the other on an accelerator, where the loop itself costs; on the CPU one."""
+"""Ticks written out one after the other on an accelerator, where the loop itself costs; on the CPU
+one.
+"""
 _MEMORY_SHARE, _DEFAULT_BYTES = 0.25, 256 * 2**20
 _FEW_RUNS = 16
 
@@ -48,9 +54,9 @@ jax.tree_util.register_dataclass(State, data_fields=_ARRAYS, meta_fields=["age"]
 class _Runs(NamedTuple):
     """A batch on the device.
 
-    In `state` y_B is None without extrapolation, y_C where it equals C, and age is 0. `made` counts updates, `plain`
-    says that the next one is not extrapolated, `ended` and `settled` that the run left the finite numbers or met tol.
-    `window` holds the last objectives, as many as tol looks at.
+    In `state` y_B is None without extrapolation, y_C where it equals C, and age is 0. `made` counts
+    updates, `plain` says that the next one is not extrapolated, `ended` and `settled` that the run
+    left the finite numbers or met tol. `window` holds the last objectives, as many as tol looks at.
     """
 
     state: State
@@ -62,7 +68,9 @@ class _Runs(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """(ticks, batch) each: what was recorded after every tick; `made` is None where every tick is an update."""
+    """(ticks, batch) each: what was recorded after every tick; `made` is None where every tick is
+    an update.
+    """
 
     objective: Array
     error: Array
@@ -87,20 +95,26 @@ def _tick(p: Problem, method: Method, target: Array, age: Array, tol: Array, r: 
             tau, plain = jnp.where(rejected, TAU_START, tau), plain | rejected
         tau = jnp.where(accept, advanced, tau)
         plain = jnp.where(accept, age + r.made + 1 < method.plain_updates, plain)
-    keep = lambda old, new: where_each(accept, new, old) if old.ndim == 3 else jnp.where(accept, new, old)
+    keep = lambda old, new: (
+        where_each(accept, new, old) if old.ndim == 3 else jnp.where(accept, new, old)
+    )
     state, made = replace(s.map(keep, new), tau=tau), r.made + accept
     objective = state.objective
     ended, settled, window = r.ended | ~jnp.isfinite(objective) & accept, r.settled, r.window
     if window is not None:
         window = jnp.where(accept, jnp.concatenate([window[1:], objective[None]]), window)
         scheme = method.scheme
-        settled = settled | accept & (made >= scheme.first_look) & has_settled(window, tol, scheme.plateau)
+        settled = settled | accept & (made >= scheme.first_look) & has_settled(
+            window, tol, scheme.plateau
+        )
         ended = ended | settled
     return _Runs(state, made, plain, ended, settled, window)
 
 
 def _march(p: Problem, method: Method, age: Array, r: _Runs) -> _Runs:
-    """`_tick` where no run restarts or ends before the others: nothing to hold back, and a tenth faster for it."""
+    """`_tick` where no run restarts or ends before the others: nothing to hold back, and a tenth
+    faster for it.
+    """
     s, made, tau = r.state, r.made + 1, r.state.tau
     if method.extrapolation is None:
         new = propose(p, method, s)
@@ -125,7 +139,9 @@ def _stretch(
     n_ticks: int,
     unroll: int,
 ) -> tuple[_Runs, _Path, Array]:
-    """`n_ticks` ticks; also what they recorded, and (how many runs still go on, least updates made by these)."""
+    """`n_ticks` ticks; also what they recorded, and (how many runs still go on, least updates made
+    by these).
+    """
     L, K, row_sums, weights, penalty, sq_norm, L_norm = numbers
     p = Problem(L, K, row_sums, weights, penalty, sq_norm, L_norm, literal, signed)
 
@@ -151,9 +167,9 @@ def _compiled() -> Callable[..., tuple[_Runs, _Path, Array]]:
 def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
     """`solver.iterate` on JAX's device; NumPy arrays come in and go out.
 
-    Runs end at the very update at which they would there: by `tol`, by halving, or out of the finite numbers. Those
-    that ended stay in the batch, held still. The user's JAX settings stay as they are. `on_update` is called after
-    stretches of updates, not after each.
+    Runs end at the very update at which they would there: by `tol`, by halving, or out of the
+    finite numbers. Those that ended stay in the batch, held still. The user's JAX settings stay as
+    they are. `on_update` is called after stretches of updates, not after each.
     """
     n_iter, halve_at = course.n_iter, course.halve_at
     with settings():
@@ -200,7 +216,9 @@ def has_accelerator() -> bool:
 
 
 def bucket(n: int, power_of_two: bool = False) -> int:
-    """`n` rounded up, by an eighth at most (or to a power of two), so that few sizes need compiling."""
+    """`n` rounded up, by an eighth at most (or to a power of two), so that few sizes need
+    compiling.
+    """
     power = 1 << max(n - 1, 0).bit_length()
     step = power if power_of_two else max(1, power // 16)
     return -(-n // step) * step
@@ -233,7 +251,9 @@ class _Batch:
         K = np.asarray(p.K.toarray() if hasattr(p.K, "toarray") else p.K)  # sparse, or not
         K = self._rows(K, 0) if K.ndim == 1 else self._rows(self._rows(K, 0), 1)
         arrays = (self._rows(p.L, 1), K, self._rows(p.row_sums, 0), self._rows(p.weights, 0))
-        return tuple(map(jnp.asarray, (*arrays, *map(np.float64, (p.penalty, p.sq_norm, p.L_norm)))))
+        return tuple(
+            map(jnp.asarray, (*arrays, *map(np.float64, (p.penalty, p.sq_norm, p.L_norm))))
+        )
 
     def _loaded(self) -> _Runs:
         """The state on the device."""
@@ -258,14 +278,17 @@ class _Batch:
         runs = jax.tree.map(jnp.asarray, runs)
         if self.tol == 0:
             return runs
-        return runs._replace(window=jnp.tile(runs.state.objective, (TOL_WINDOW + TOL_LOOKBACK + 1, 1)))
+        return runs._replace(
+            window=jnp.tile(runs.state.objective, (TOL_WINDOW + TOL_LOOKBACK + 1, 1))
+        )
 
     # ------------------------------------------------------------ going on
 
     def reach(self, mark: int) -> None:
         """All runs that still go on up to update number `mark`.
 
-        The host looks at a stretch while the device is at the next one, as long as there must be a next one.
+        The host looks at a stretch while the device is at the next one, as long as there must be a
+        next one.
         """
         least, looks = -(-(mark - self.at) // self.n_ticks), []
         while True:
@@ -301,7 +324,9 @@ class _Batch:
 
     def halve(self, mark: int) -> None:
         """The worse half of those still going ends, those that end at this very update counted in."""
-        made, ended, objective = map(np.asarray, (self.runs.made, self.runs.ended, self.runs.state.objective))
+        made, ended, objective = map(
+            np.asarray, (self.runs.made, self.runs.ended, self.runs.state.objective)
+        )
         active = np.flatnonzero(~ended | (made == mark))
         rank = np.argsort(np.argsort(np.where(ended, np.inf, objective)[active], kind="stable"))
         drop = np.zeros(self.n, dtype=bool)
@@ -329,7 +354,14 @@ class _Batch:
                 x[i, runs.made[i]] for x in (objectives, errors)
             )
         diverged = ~np.isfinite(runs.state.objective) & (runs.made > 0)
-        return Run(state, objectives, errors, runs.made.astype(np.int64), runs.settled & ~diverged, diverged)
+        return Run(
+            state,
+            objectives,
+            errors,
+            runs.made.astype(np.int64),
+            runs.settled & ~diverged,
+            diverged,
+        )
 
     def _state(self, runs: _Runs) -> State:
         n_k, double = self.p.L.shape[1], lambda x: np.ascontiguousarray(x, dtype=np.float64)
@@ -339,12 +371,24 @@ class _Batch:
         known = self.state.y_B is not None or runs.made.any()
         y_B = double(s.y_B[:, :n_k]) if known and s.y_B is not None else None
         y_C = None if y_B is None else C if s.y_C is None else double(s.y_C)
-        return State(B, C, terms, s.error, s.objective, y_B, y_C, double(s.tau), self.state.age + int(runs.made.max()))
+        return State(
+            B,
+            C,
+            terms,
+            s.error,
+            s.objective,
+            y_B,
+            y_C,
+            double(s.tau),
+            self.state.age + int(runs.made.max()),
+        )
 
     def _histories(self, n_updates: int) -> tuple[np.ndarray, np.ndarray]:
         """Objectives and errors by update, from what was recorded by tick."""
         paths = jax.device_get(self.recorded)
-        objectives = np.concatenate([self.state.objective[None], *(path.objective for path in paths)])
+        objectives = np.concatenate(
+            [self.state.objective[None], *(path.objective for path in paths)]
+        )
         errors = np.concatenate([self.state.error[None], *(path.error for path in paths)])
         if paths and paths[0].made is not None:
             made = np.concatenate([path.made for path in paths])
@@ -356,7 +400,9 @@ class _Batch:
 
 
 def _by_update(by_tick: np.ndarray, made: np.ndarray, n_updates: int) -> np.ndarray:
-    """(1 + updates, batch) from (1 + ticks, batch): a tick that made no update repeats what stands there."""
+    """(1 + updates, batch) from (1 + ticks, batch): a tick that made no update repeats what stands
+    there.
+    """
     every_run = np.arange(by_tick.shape[1])
     by_update = np.empty((n_updates + 1, by_tick.shape[1]))
     by_update[0] = by_tick[0]

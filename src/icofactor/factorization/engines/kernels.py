@@ -1,11 +1,12 @@
 """The updates of `schemes`, compiled: many starts of one small problem.
 
-The NumPy functions are the definition, and tests hold these to them. Factors lie with one row per component: B here is
-the transpose of B there, so that the loops run over memory in its order. Every start is on its own, from its first
-update to its last, so answers depend neither on the other starts nor on the number of threads. Equation numbers are
-those of docs/notation.md.
+The NumPy functions are the definition, and tests hold these to them. Factors lie with one row per
+component: B here is the transpose of B there, so that the loops run over memory in its order. Every
+start is on its own, from its first update to its last, so answers depend neither on the other
+starts nor on the number of threads. Equation numbers are those of docs/notation.md.
 
-numba does not see that another file has changed: touch this one after a change of `update.settled` or its constants.
+numba does not see that another file has changed: touch this one after a change of `update.settled`
+or its constants.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from icofactor.factorization.schemes.projective import STEPS
 Array = Any
 
 # Sums may be taken in any order, so that they are vectorised; NaN and infinity keep their meaning.
-compiled = partial(njit, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
+compiled = partial(
+    njit,
+    cache=True,
+    nogil=True,
+    error_model="numpy",
+    fastmath={"reassoc", "contract", "arcp", "nsz"},
+)
 # Without what Python needs to call a function, it is compiled in half the time.
 inner = partial(compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 settled = inner(update.settled)
@@ -35,8 +42,9 @@ PLAIN, NESTEROV, LOGARITHMIC = range(3)
 GOING, CONVERGED, DIVERGED = range(3)
 # The smallest normal number: 0 ⊘ 0 = 0.
 TINY = float(np.finfo(np.float64).tiny)
-# Matrices of up to this many numbers lie in the fastest cache. There the loops below are up to twice as fast as BLAS,
-# whose calls cost as much as such a product; with larger ones BLAS is faster.
+# Matrices of up to this many numbers lie in the fastest cache. There the loops below are up to
+# twice as fast as BLAS, whose calls cost as much as such a product; with larger ones BLAS is
+# faster.
 SMALL = 4096
 # What rounding may add to the objective, relative to ‖X‖².
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -101,12 +109,19 @@ class Point(NamedTuple):
 
 @compiled
 def run_starts(
-    rules: Rules, p: Numbers, starts: Starts, numbers: Array, age: int, has_past: bool, first: int, last: int
+    rules: Rules,
+    p: Numbers,
+    starts: Starts,
+    numbers: Array,
+    age: int,
+    has_past: bool,
+    first: int,
+    last: int,
 ) -> None:
     """Update the starts of these numbers from update `first` on to `last`, or to where each ends.
 
-    `age` is how many updates they had made by `first`, some perhaps in an earlier run; `has_past`: whether their last
-    plain updates are known.
+    `age` is how many updates they had made by `first`, some perhaps in an earlier run; `has_past`:
+    whether their last plain updates are known.
     """
     for i in numbers:
         n_components, n_columns = starts.B[i].shape
@@ -129,7 +144,11 @@ def run_starts(
         multiply_transposed(point.C, p.Lt, point.LC)
         for t in range(first + 1, last + 1):
             made = t - 1 - first
-            extrapolates = rules.extrapolation != PLAIN and age + made >= rules.plain_updates and (has_past or made > 0)
+            extrapolates = (
+                rules.extrapolation != PLAIN
+                and age + made >= rules.plain_updates
+                and (has_past or made > 0)
+            )
             weight = (tau - 1.0) / (tau + 1.0) if extrapolates else 0.0
             update_B(rules, p, point, plain_B, space_B, space_C)
             propose(rules, p, point.C, plain_B, plain_C, past_B, past_C, weight, candidate, space_C)
@@ -137,7 +156,9 @@ def run_starts(
             uphill = not objectives[t] <= objectives[t - 1] + ROUNDING * p.sq_norm
             if extrapolates and uphill and not rules.literal:
                 tau = 1.0
-                propose(rules, p, point.C, plain_B, plain_C, past_B, past_C, 0.0, candidate, space_C)
+                propose(
+                    rules, p, point.C, plain_B, plain_C, past_B, past_C, 0.0, candidate, space_C
+                )
                 errors[t], objectives[t] = error_and_objective(rules, p, candidate)
             if extrapolates:
                 tau = (1.0 + np.sqrt(1.0 + 4.0 * tau * tau)) / 2.0
@@ -148,7 +169,11 @@ def run_starts(
             if not np.isfinite(objectives[t]):
                 starts.status[i] = DIVERGED
                 break
-            if rules.tol > 0 and t >= rules.first_look and settled(objectives[: t + 1], rules.tol, rules.plateau):
+            if (
+                rules.tol > 0
+                and t >= rules.first_look
+                and settled(objectives[: t + 1], rules.tol, rules.plateau)
+            ):
                 starts.status[i] = CONVERGED
                 break
         starts.tau[i] = tau
@@ -198,7 +223,8 @@ def multiply(X: Array, Y: Array, product: Array) -> None:
         for k in range(n_columns):
             product[j, k] = 0.0
         i = 0
-        # Five rows of Y at a time: the row of the product is loaded and stored once for all of them.
+        # Five rows of Y at a time: the row of the product is loaded and stored once for all of
+        # them.
         while i + 5 <= n_inner:
             a = X[j, i]
             b = X[j, i + 1]
@@ -276,8 +302,8 @@ def propose(
     space_C: Array,
 ) -> None:
     """`update.propose`: the candidate from the plain update of B, with this weight of the momentum."""
-    # numba counts the references of every array that it takes out of a tuple or passes on inside one, which took a
-    # quarter of the time: so each array is taken out once.
+    # numba counts the references of every array that it takes out of a tuple or passes on inside
+    # one, which took a quarter of the time: so each array is taken out once.
     B, C, KB, G, BL, CC, LC = candidate
     Lt = p.Lt
     free = rules.update < PROJECTIVE
@@ -299,7 +325,9 @@ def propose(
 
 
 @inner
-def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Array, space_C: Array) -> None:
+def update_B(
+    rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Array, space_C: Array
+) -> None:
     """The plain update of B."""
     if rules.update == DESCENT:
         descend(p, point, plain_B, space_B, space_C)
@@ -309,7 +337,9 @@ def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Ar
     if rules.sweeps > 0:
         ridge, lasso = penalties(rules.update, p.penalty)
         copy(B, plain_B)
-        sweep(rules.sweeps, CC, LC, p.K, p.diagonal, row_sums, weights, ridge, lasso, plain_B, space_B)
+        sweep(
+            rules.sweeps, CC, LC, p.K, p.diagonal, row_sums, weights, ridge, lasso, plain_B, space_B
+        )
         return
     multiply(CC, KB, space_B)
     if rules.update == PROJECTIVE:
@@ -317,13 +347,26 @@ def update_B(rules: Rules, p: Numbers, point: Point, plain_B: Array, space_B: Ar
         multiply_by_factor(rules.literal, B, LC, space_B, plain_B)
     elif rules.update == DICTIONARY:
         step = 0.0 if rules.literal else inverse_of_largest_eigenvalue(CC)
-        shrink(rules.literal, p.literal_step, step, p.penalty, B, LC, space_B, row_sums, weights, plain_B)
+        shrink(
+            rules.literal,
+            p.literal_step,
+            step,
+            p.penalty,
+            B,
+            LC,
+            space_B,
+            row_sums,
+            weights,
+            plain_B,
+        )
     else:
         multiply_by_ratio(rules.update, rules.literal, p.penalty, B, LC, space_B, weights, plain_B)
 
 
 @inner
-def update_C(rules: Rules, p: Numbers, C: Array, G: Array, BL: Array, plain_C: Array, space: Array) -> None:
+def update_C(
+    rules: Rules, p: Numbers, C: Array, G: Array, BL: Array, plain_C: Array, space: Array
+) -> None:
     """The plain update of C, from the products of the new B."""
     ones = p.ones
     if rules.sweeps > 0:
@@ -373,9 +416,18 @@ def shrink(
 
 @inner
 def multiply_by_ratio(
-    update: int, literal: bool, penalty: float, X: Array, up: Array, down: Array, weights: Array, new: Array
+    update: int,
+    literal: bool,
+    penalty: float,
+    X: Array,
+    up: Array,
+    down: Array,
+    weights: Array,
+    new: Array,
 ) -> None:
-    """The multiplicative update of a factor, eq. 4 to 7: of B from LᵀCᵀ and KBCCᵀ, of C from BᵀLᵀ and GC."""
+    """The multiplicative update of a factor, eq. 4 to 7: of B from LᵀCᵀ and KBCCᵀ, of C from BᵀLᵀ
+    and GC.
+    """
     ridge, lasso = penalties(update, penalty)
     for j in range(X.shape[0]):
         if literal:
@@ -470,7 +522,12 @@ def descend(p: Numbers, point: Point, new: Array, step: Array, C_step: Array) ->
     """`projective.descend`: a projected gradient step of the best length."""
     n_components, n_columns = point.B.shape
     # What is added along the step by its product with B or C, twice, and with itself.
-    A1, A2, G1, G2 = (np.empty_like(point.G), np.empty_like(point.G), np.empty_like(point.G), np.empty_like(point.G))
+    A1, A2, G1, G2 = (
+        np.empty_like(point.G),
+        np.empty_like(point.G),
+        np.empty_like(point.G),
+        np.empty_like(point.G),
+    )
     # G − 2I: ⟨LᵀCᵀ, B⟩ is the trace of CCᵀ.
     G = np.empty_like(point.G)
     copy(point.G, G)
@@ -502,7 +559,9 @@ def descend(p: Numbers, point: Point, new: Array, step: Array, C_step: Array) ->
 
 
 @inner
-def length_of_least_error(A0: Array, A1: Array, A2: Array, G0: Array, G1: Array, G2: Array) -> float:
+def length_of_least_error(
+    A0: Array, A1: Array, A2: Array, G0: Array, G1: Array, G2: Array
+) -> float:
     """`projective.length_of_least_error`; here G₀ is G − 2I."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     for i in range(len(A0)):
@@ -522,7 +581,9 @@ def length_of_least_error(A0: Array, A1: Array, A2: Array, G0: Array, G1: Array,
 
 
 @inner
-def extrapolate(update: int, extrapolation: int, y: Array, past: Array, weight: float, new: Array) -> None:
+def extrapolate(
+    update: int, extrapolation: int, y: Array, past: Array, weight: float, new: Array
+) -> None:
     """Eq. 10 and 11; a weight of 0 gives the plain update."""
     if weight == 0.0:
         copy(y, new)
@@ -545,10 +606,12 @@ def extrapolate(update: int, extrapolation: int, y: Array, past: Array, weight: 
 
 @compiled
 def clipped_powers(x: Array, bits: Array, weight: float) -> None:
-    """x ← clip(x^weight, 0.1, 10) of positive normal numbers, right to about 1e-15; `bits` is x seen as integers.
+    """x ← clip(x^weight, 0.1, 10) of positive normal numbers, right to about 1e-15; `bits` is x
+    seen as integers.
 
-    A call of pow is not vectorised, and would take most of the time. The logarithm is exponent · ln 2 plus a series in
-    f/(2 + f) of the mantissa 1 + f, which lies in [√½, √2); the power is 2^whole times a Taylor series on ±½ ln 2.
+    A call of pow is not vectorised, and would take most of the time. The logarithm is exponent · ln
+    2 plus a series in f/(2 + f) of the mantissa 1 + f, which lies in [√½, √2); the power is 2^whole
+    times a Taylor series on ±½ ln 2.
     """
     exponents = np.empty_like(x)
     for k in range(len(x)):
@@ -561,14 +624,21 @@ def clipped_powers(x: Array, bits: Array, weight: float) -> None:
         f = x[k] - 1.0
         r = f / (2.0 + f)
         z = r * r
-        tail = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23)))))
+        tail = 1 / 11 + z * (
+            1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23))))
+        )
         series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
         power = weight * (2.0 * r * series + exponents[k] * LOG_2)
         power = min(max(power, -LARGEST_LOG_GROWTH), LARGEST_LOG_GROWTH)
         whole = np.floor(power / LOG_2 + 0.5)
         y = power - whole * LOG_2
-        high = 1 / 5040 + y * (1 / 40320 + y * (1 / 362880 + y * (1 / 3628800 + y * (1 / 39916800 + y / 479001600))))
-        x[k] = 1.0 + y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * high))))))
+        high = 1 / 5040 + y * (
+            1 / 40320 + y * (1 / 362880 + y * (1 / 3628800 + y * (1 / 39916800 + y / 479001600)))
+        )
+        x[k] = 1.0 + y * (
+            1.0
+            + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * high)))))
+        )
         exponents[k] = whole
     for k in range(len(x)):
         bits[k] += np.int64(exponents[k]) << 52

@@ -1,4 +1,5 @@
-"""The factorization schemes (method.md §2): objective, start and plain updates, as functions of statistics.
+"""The factorization schemes (method.md §2): objective, start and plain updates, as functions of
+statistics.
 
 A new scheme is one file with one subclass of `Scheme`, and one line here.
 """
@@ -7,7 +8,12 @@ from __future__ import annotations
 
 from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms
 from icofactor.factorization.schemes.dictionary import DictionaryLearning
-from icofactor.factorization.schemes.nonnegative import CoordinateRidge, CoordinateSparse, RidgeNMF, SparseNMF
+from icofactor.factorization.schemes.nonnegative import (
+    CoordinateRidge,
+    CoordinateSparse,
+    RidgeNMF,
+    SparseNMF,
+)
 from icofactor.factorization.schemes.parts import Parts
 from icofactor.factorization.schemes.projective import ProjectiveNMF
 

@@ -1,6 +1,8 @@
-"""What all schemes share: the problem in one array library, the error (eq. 1), and `Scheme`, what a scheme declares.
+"""What all schemes share: the problem in one array library, the error (eq. 1), and `Scheme`, what a
+scheme declares.
 
-Shapes: B is (..., n_k, n_d), C is (..., n_d, n_subjects); the leading axes are a batch of independent starts.
+Shapes: B is (..., n_k, n_d), C is (..., n_d, n_subjects); the leading axes are a batch of
+    independent starts.
 Functions are pure: nothing is written in place.
 """
 
@@ -44,7 +46,8 @@ class Problem:
     Attributes
     ----------
     L : (n_subjects, n_k) array
-    K : (n_k,) array when diagonal; else a (n_k, n_k) array, or a scipy.sparse matrix when L is a NumPy array
+    K : (n_k,) array when diagonal; else a (n_k, n_k) array, or a scipy.sparse matrix when L is a
+        NumPy array
     row_sums : (n_k,) array, κ = K·1
     weights : (n_k, 1) array, the weight of each row of B in the penalty (ones under paper rules)
     penalty : float, λ
@@ -67,7 +70,13 @@ class Problem:
     scale: float = 1.0
 
     @classmethod
-    def of(cls, stats: Statistics, scheme: Scheme, rules: str = "default", penalty: str | float = "paper") -> Problem:
+    def of(
+        cls,
+        stats: Statistics,
+        scheme: Scheme,
+        rules: str = "default",
+        penalty: str | float = "paper",
+    ) -> Problem:
         """The problem that `scheme` poses to `stats`; rules and penalty are checked already."""
         by_letter = rules == "paper"
         L = stats.L
@@ -93,9 +102,13 @@ class Problem:
         )
 
     def compact(self) -> Problem:
-        """The same problem with no more rows in L than it has columns: another L with the same M = LᵀL."""
+        """The same problem with no more rows in L than it has columns: another L with the same M =
+        LᵀL.
+        """
         some = cut(len(self.L), PEOPLE)
-        return replace(self, L=square_root(sum(in_order(lambda rows: self.L[rows].T @ self.L[rows], some))))
+        return replace(
+            self, L=square_root(sum(in_order(lambda rows: self.L[rows].T @ self.L[rows], some)))
+        )
 
     def times_K(self, B: Array) -> Array:
         """K B."""
@@ -103,7 +116,9 @@ class Problem:
             if B.ndim == 2:
                 return self.K @ B
             flat = np.moveaxis(B, -2, 0).reshape(B.shape[-2], -1)
-            return np.moveaxis((self.K @ flat).reshape(B.shape[-2], *B.shape[:-2], B.shape[-1]), 0, -2)
+            return np.moveaxis(
+                (self.K @ flat).reshape(B.shape[-2], *B.shape[:-2], B.shape[-1]), 0, -2
+            )
         return self.K[:, None] * B if self.K.ndim == 1 else self.K @ B
 
     def gram(self, B: Array) -> Array:
@@ -149,7 +164,8 @@ class SchemeText:
     Attributes
     ----------
     name : the scheme written out, as in "sparse dictionary learning"
-    objective : what it minimises, in the letters X (sites × subjects), W (basis), C (loadings) and λ
+    objective : what it minimises, in the letters X (sites × subjects), W (basis), C (loadings) and
+        λ
     references : full references of the scheme
     updates : how the updates are made, where that needs saying: follows the word "updates"
     update_references : full references of the updates
@@ -167,17 +183,20 @@ class SchemeText:
 
 
 class Scheme(ABC):
-    """One factorization scheme X ≈ D B C: its mathematics, and everything that others need to know of it.
+    """One factorization scheme X ≈ D B C: its mathematics, and everything that others need to know
+    of it.
 
-    A new scheme is one file in this folder with one subclass, and one line in `schemes/__init__.py`. Nothing else asks
-    for its name: estimator, engines, lift, selection, bootstrap, report and command line read the attributes below.
+    A new scheme is one file in this folder with one subclass, and one line in
+    `schemes/__init__.py`. Nothing else asks for its name: estimator, engines, lift, selection,
+    bootstrap, report and command line read the attributes below.
 
-    The mathematics are pure functions over an array namespace, with leading batch axes (see this module's docstring).
-    Write them with the functions of `arrays` and they run on NumPy and JAX; otherwise set `jax = False`.
+    The mathematics are pure functions over an array namespace, with leading batch axes (see this
+    module's docstring). Write them with the functions of `arrays` and they run on NumPy and JAX;
+    otherwise set `jax = False`.
 
-    To write: `draw`, `settle`, `update_B`, `update_C`, `objective`, `paper_penalty`, `name` and `text`. With free
-    non-negative factors `NonNegativeScheme` has the start, with ½E + λ(‖B‖₁ + ‖C‖₁) `AbsoluteScheme` has the objective.
-    Everything else has a default.
+    To write: `draw`, `settle`, `update_B`, `update_C`, `objective`, `paper_penalty`, `name` and
+    `text`. With free non-negative factors `NonNegativeScheme` has the start, with ½E + λ(‖B‖₁ +
+    ‖C‖₁) `AbsoluteScheme` has the objective. Everything else has a default.
     """
 
     name: str
@@ -185,30 +204,41 @@ class Scheme(ABC):
     text: SchemeText
     """What the methods paragraph says."""
 
-    # ------------------------------------------------------------------ what data and factors may be
+    # ------------------------------------------------------------------ what data and factors may
+    # be
     signed_data = False
-    """Whether X may hold negative values; where not, they are refused with a list of methods that take them."""
+    """Whether X may hold negative values; where not, they are refused with a list of methods that
+    take them.
+    """
     signed_maps = False
     """Whether B may be negative, and with it the basis maps."""
     signed_loadings = False
     """Whether C may be negative."""
     projective = False
-    """Whether C is not free but the projection BᵀLᵀ; loadings are then WᵀX, and only B is extrapolated."""
+    """Whether C is not free but the projection BᵀLᵀ; loadings are then WᵀX, and only B is
+    extrapolated.
+    """
     penalised = True
     """Whether there is a penalty λ; where not, λ is 0 and any other number is refused."""
     penalty_degree = 1.5
-    """For X times c, λ times c to this power gives the same maps and loadings, times √c each: 1.5 for absolute values,
-    1 for squares."""
+    """For X times c, λ times c to this power gives the same maps and loadings, times √c each: 1.5
+    for absolute values, 1 for squares.
+    """
     scaled = True
-    """Whether components are reported at the scale at which loadings have a root mean square of 1 and maps are in the
-    data's units. Where not, they stay as the scheme has them."""
+    """Whether components are reported at the scale at which loadings have a root mean square of 1
+    and maps are in the data's units. Where not, they stay as the scheme has them.
+    """
 
     centers: tuple[str, ...] = ("none",)
-    """What may be taken out of each site before the fit, `center="auto"` first: "none", "mean" or "zscore"."""
+    """What may be taken out of each site before the fit, `center="auto"` first: "none", "mean" or
+    "zscore".
+    """
 
     # ------------------------------------------------------------------ updates and engines
     in_paper = False
-    """Whether the paper has it. Others are refused under paper rules, and need no code for `Problem.literal`."""
+    """Whether the paper has it. Others are refused under paper rules, and need no code for
+    `Problem.literal`.
+    """
     extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType({"": None})
     """Prefix of the method's name → extrapolation (None: plain updates); one method for each."""
     plain_updates = PLAIN_UPDATES
@@ -222,14 +252,18 @@ class Scheme(ABC):
     first_look = 100
     """The first update at which `tol` may end a run."""
     sweeps = 0
-    """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the components one by one: few
-    updates are needed, and interpreted code and GPUs are slow at them."""
+    """Sweeps of coordinate descent per update, 0 for other updates. Sweeps walk through the
+    components one by one: few updates are needed, and interpreted code and GPUs are slow at them.
+    """
     kernel: str | None = None
-    """Name of the same updates in compiled code (`engines.kernels.UPDATES`); None: NumPy runs it."""
+    """Name of the same updates in compiled code (`engines.kernels.UPDATES`); None: NumPy runs it.
+    """
     jax = True
     """Whether JAX can trace the functions; where not, NumPy runs it."""
     divergence_advice = ""
-    """What to do when a run under paper rules leaves the finite numbers, if more can be said than the usual."""
+    """What to do when a run under paper rules leaves the finite numbers, if more can be said than
+    the usual.
+    """
 
     # ------------------------------------------------------------------ full resolution
     refined = True
@@ -238,12 +272,15 @@ class Scheme(ABC):
     """Sweeps of coordinate descent on each `site_problem`."""
 
     def kernel_for(self, p: Problem) -> str | None:
-        """The kernel with the updates for this problem, where they are not the same for all problems."""
+        """The kernel with the updates for this problem, where they are not the same for all
+        problems.
+        """
         return self.kernel
 
     def compactable(self, p: Problem) -> bool:
-        """Whether people can be left out of the updates: objective and start depend on L only through M = LᵀL, and
-        there are more people than faces."""
+        """Whether people can be left out of the updates: objective and start depend on L only
+        through M = LᵀL, and there are more people than faces.
+        """
         known = self.projective and not p.literal and (p.signed or self.centers[0] == "none")
         return known and isinstance(p.L, np.ndarray) and p.L.shape[0] > p.L.shape[1]
 
@@ -258,7 +295,12 @@ class Scheme(ABC):
 
     @abstractmethod
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         """One random start (method.md §4), always in NumPy, before `settle`."""
 
@@ -275,7 +317,9 @@ class Scheme(ABC):
 
         `n_best` is how many of them are wanted at least, for schemes that keep only the best.
         """
-        B, C = zip(*(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True)
+        B, C = zip(
+            *(self.draw(rng, L, row_sums, n_components, literal) for rng in streams), strict=True
+        )
         return np.stack(B), np.stack(C)
 
     @abstractmethod
@@ -292,25 +336,37 @@ class Scheme(ABC):
 
     @abstractmethod
     def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
-        """The objective, given the error E at (B, C). Under default rules updates must not raise it."""
+        """The objective, given the error E at (B, C). Under default rules updates must not raise
+        it.
+        """
 
     def balance(self, p: Problem, B: Array, C: Array) -> Array | None:
-        """Factors s, (..., 1, n_d): B·s and C/s leave E as it is and make the penalty least. None: no balance."""
+        """Factors s, (..., 1, n_d): B·s and C/s leave E as it is and make the penalty least. None:
+        no balance.
+        """
         return None
 
     def split_penalty(self, penalty: float) -> tuple[float, float]:
-        """λ as (ridge, lasso) weights of ½‖x − Cᵀb‖² + ½ ridge ‖b‖² + lasso ‖b‖₁, for the lift and transform."""
+        """λ as (ridge, lasso) weights of ½‖x − Cᵀb‖² + ½ ridge ‖b‖² + lasso ‖b‖₁, for the lift and
+        transform.
+        """
         return 0.0, penalty
 
-    def site_problem(self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float) -> Quadratic:
-        """What each site solves for its row of W, given the loadings C and the coarse G = BᵀKB (None where it is not
-        known): its values x over the subjects enter as `linear @ x`. In the penalty a site weighs `site_weight`."""
+    def site_problem(
+        self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float
+    ) -> Quadratic:
+        """What each site solves for its row of W, given the loadings C and the coarse G = BᵀKB
+        (None where it is not known): its values x over the subjects enter as `linear @ x`. In the
+        penalty a site weighs `site_weight`.
+        """
         ridge, lasso = (amount * site_weight for amount in self.split_penalty(penalty))
         return Quadratic(C @ C.T + ridge * np.eye(len(C)), C, lasso, self.signed_maps)
 
     def loadings_of(self, WX: np.ndarray, WW: np.ndarray, penalty: float) -> np.ndarray:
-        """Loadings of subjects, n_d × subjects, with the basis fixed, from WᵀX and WᵀW: the projection, or the convex
-        problem in C that the objective leaves. Used for the fitted subjects after the lift and for new ones alike."""
+        """Loadings of subjects, n_d × subjects, with the basis fixed, from WᵀX and WᵀW: the
+        projection, or the convex problem in C that the objective leaves. Used for the fitted
+        subjects after the lift and for new ones alike.
+        """
         if self.projective:
             return WX
         ridge, lasso = self.split_penalty(penalty)
@@ -330,13 +386,23 @@ class NonNegativeScheme(Scheme):
     extrapolations: Mapping[str, Extrapolation | None] = EXTRAPOLATIONS
 
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """C = 1/n_d; each column of B the mean of five subjects' columns of Lᵀ, drawn without replacement."""
+        """C = 1/n_d; each column of B the mean of five subjects' columns of Lᵀ, drawn without
+        replacement.
+        """
         n_subjects = L.shape[0]
-        # of few subjects fewer: five of five are always the same mean, and all columns of B would be alike
+        # of few subjects fewer: five of five are always the same mean, and all columns of B would
+        # be alike
         take = max(1, min(5, n_subjects - 1 if literal else n_subjects // 2))
-        picked = np.stack([rng.choice(n_subjects, take, replace=False) for _ in range(n_components)])
+        picked = np.stack(
+            [rng.choice(n_subjects, take, replace=False) for _ in range(n_components)]
+        )
         B = L[picked].mean(axis=1).T
         if not literal:
             B = ratio(B, row_sums[:, None])
@@ -379,7 +445,9 @@ def check_rules(rules: str, scheme: Scheme) -> str:
     check_value("rules", rules, OneOf(RULES))
     if rules == "paper" and not scheme.in_paper:
         raise ArgumentError(
-            "rules", None, f"{{method='{literal(scheme.name)}'}} is not a method of the paper; use {{rules='default'}}"
+            "rules",
+            None,
+            f"{{method='{literal(scheme.name)}'}} is not a method of the paper; use {{rules='default'}}",
         )
     return rules
 
@@ -389,27 +457,34 @@ def check_penalty(penalty: str | float, scheme: Scheme) -> None:
     check_parameters(penalty=penalty)
     if not isinstance(penalty, str) and not scheme.penalised and penalty > 0:
         raise ArgumentError(
-            "penalty", penalty, f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}"
+            "penalty",
+            penalty,
+            f"{{method='{literal(scheme.name)}'}} has no penalty; leave {{penalty='paper'}}",
         )
 
 
 def penalty_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
     """λ: a number as given, or "paper": the paper's constant.
 
-    Paper rules take it literally, from the L at hand. Default rules take it for X brought to `REFERENCE_SIZE`, from the
-    root faces' L, so that X times a number has the same fit.
+    Paper rules take it literally, from the L at hand. Default rules take it for X brought to
+    `REFERENCE_SIZE`, from the root faces' L, so that X times a number has the same fit.
     """
     if isinstance(penalty, str):
         if rules == "paper":
             return scheme.paper_penalty(frobenius(stats.L))
         scale = stats.scale
-        return scheme.paper_penalty(frobenius(stats.root_L) / scale) * scale**scheme.penalty_degree if scale else 0.0
+        return (
+            scheme.paper_penalty(frobenius(stats.root_L) / scale) * scale**scheme.penalty_degree
+            if scale
+            else 0.0
+        )
     return float(penalty)
 
 
 def usual_penalty(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
-    """The λ that default rules have for these data, where another was given; else 0, and for squares: there it is next
-    to nothing, and far more does no harm."""
+    """The λ that default rules have for these data, where another was given; else 0, and for
+    squares: there it is next to nothing, and far more does no harm.
+    """
     if isinstance(penalty, str) or rules == "paper" or scheme.penalty_degree == 1:
         return 0.0
     return penalty_of(stats, scheme, rules, "paper")

@@ -26,15 +26,18 @@ class DictionaryLearning(AbsoluteScheme):
     in_paper = True
     extrapolations = MappingProxyType({"": None, "E-": NESTEROV})
     kernel = "dictionary"
-    divergence_advice = (
-        "Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or scale X to values near 1."
-    )
+    divergence_advice = "Its step 0.1/‖L‖ is not scaled to these data; use rules='default', or scale X to values near 1."
 
     def paper_penalty(self, L_norm: float) -> float:
         return 5.0
 
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         B = rng.standard_normal((L.shape[1], n_components))
         return B, rng.standard_normal((n_components, L.shape[0]))
@@ -71,7 +74,8 @@ def inverse(x: Array) -> Array:
 def largest_eigenvalue(A: Array) -> Array:
     """A tight upper bound of the largest eigenvalue of a positive semi-definite A, (..., 1, 1).
 
-    (tr A¹⁶)^(1/16) exceeds it by at most a factor n^(1/16), 1.15 for ten components, and costs three products.
+    (tr A¹⁶)^(1/16) exceeds it by at most a factor n^(1/16), 1.15 for ten components, and costs
+    three products.
     """
     xp = namespace(A)
     trace = xp.einsum("...ii->...", A)[..., None, None]

@@ -1,10 +1,12 @@
-"""Non-negative factors B, C ≥ 0: PNNMF and SPNNMF, and the same objectives by coordinate descent, CD-PNNMF, CD-SPNNMF.
+"""Non-negative factors B, C ≥ 0: PNNMF and SPNNMF, and the same objectives by coordinate descent,
+CD-PNNMF, CD-SPNNMF.
 
-An update by coordinate descent makes a few sweeps over the components of B, then of C. Each step of a sweep is the
-exact minimiser of the objective in one column of B, or one row of C, given all else (hierarchical alternating least
-squares). With a diagonal K the rows of B do not touch each other and the minimiser is exact; otherwise K ⪯ diag(K·1)
-bounds the objective from above, and the step never raises it. The products with L, which are most of an update's cost,
-are made once for all its sweeps.
+An update by coordinate descent makes a few sweeps over the components of B, then of C. Each step of
+a sweep is the exact minimiser of the objective in one column of B, or one row of C, given all else
+(hierarchical alternating least squares). With a diagonal K the rows of B do not touch each other
+and the minimiser is exact; otherwise K ⪯ diag(K·1) bounds the objective from above, and the step
+never raises it. The products with L, which are most of an update's cost, are made once for all its
+sweeps.
 """
 
 from __future__ import annotations
@@ -104,11 +106,18 @@ class SparseNMF(NonNegativeScheme, AbsoluteScheme):
 
 
 def sweep(
-    Z: Array, A: Array, R: Array, curvature: Array, ridge: Array | float, times_K: Callable[[Array], Array] | None
+    Z: Array,
+    A: Array,
+    R: Array,
+    curvature: Array,
+    ridge: Array | float,
+    times_K: Callable[[Array], Array] | None,
 ) -> tuple[Array, Array]:
-    """One sweep over the rows of Z (..., n_d, m) of min ½⟨Z, A Z K⟩ + ... ≥ 0; R is minus its gradient.
+    """One sweep over the rows of Z (..., n_d, m) of min ½⟨Z, A Z K⟩ + ... ≥ 0; R is minus its
+    gradient.
 
-    `curvature` is what multiplies A_jj in the bound of row j: κ = K·1, or 1. Returns Z and R after the sweep.
+    `curvature` is what multiplies A_jj in the bound of row j: κ = K·1, or 1. Returns Z and R after
+    the sweep.
     """
     Z, R = Z.copy(), R.copy()
     for j in range(Z.shape[-2]):
@@ -151,7 +160,10 @@ class CoordinateRidge(_CoordinateDescent, RidgeNMF):
     """The objective of PNNMF by coordinate descent."""
 
     name = "CD-PNNMF"
-    plateau, first_look = False, 50  # sooner, starts of few components would agree less (docs/defaults.md)
+    plateau, first_look = (
+        False,
+        50,
+    )  # sooner, starts of few components would agree less (docs/defaults.md)
     text = replace(RidgeNMF.text, **_BY_SWEEPS)
 
 

@@ -1,8 +1,10 @@
-"""parts: projective factorization of deviations from the mean map, with hard starts (method.md §10).
+"""parts: projective factorization of deviations from the mean map, with hard starts (method.md
+§10).
 
-Each start is a partition of the faces: orthogonal non-negative factorization is a weighted spherical k-means over the
-faces' profiles (Pompili et al.), and a sweep of it is two products for all starts together. Partitions are softened,
-because a zero that no other part touches moves slowly, and then follow the gradient (`projective.descend`).
+Each start is a partition of the faces: orthogonal non-negative factorization is a weighted
+spherical k-means over the faces' profiles (Pompili et al.), and a sweep of it is two products for
+all starts together. Partitions are softened, because a zero that no other part touches moves
+slowly, and then follow the gradient (`projective.descend`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from icofactor.factorization.schemes.projective import YANG_OJA, ProjectiveNMF, 
 from icofactor.streaming.runners import SHORT, in_order
 
 SOFTNESS = 0.05
-"""What a face of another part keeps of its own fit to a part, relative to the faces of that part."""
+"""What a face of another part keeps of its own fit to a part, relative to the faces of that part.
+"""
 HARD_GROUP = 25
 """Hard starts that one processor makes together; whatever the machine, so that bits stay."""
 HARD_SWEEPS = 10
-"""Most sweeps of a hard start: more of them lead to no lower objective after the updates that follow."""
+"""Most sweeps of a hard start: more of them lead to no lower objective after the updates that
+follow.
+"""
 
 _POMPILI = (
     "Pompili F, Gillis N, Absil P-A, Glineur F. Two algorithms for orthogonal nonnegative matrix factorization with "
@@ -36,7 +41,9 @@ _SOTIRAS = (
 
 
 class Parts(ProjectiveNMF):
-    """min ‖X̃ − DBBᵀDᵀX̃‖² over B ≥ 0, X̃ the deviations from the mean map: maps are parts, loadings are signed."""
+    """min ‖X̃ − DBBᵀDᵀX̃‖² over B ≥ 0, X̃ the deviations from the mean map: maps are parts,
+    loadings are signed.
+    """
 
     name = "parts"
     text = SchemeText(
@@ -51,7 +58,9 @@ class Parts(ProjectiveNMF):
     signed_data = signed_loadings = True
     scaled = True
     in_paper = False
-    extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType({"": EXTRAPOLATIONS["E-"]})
+    extrapolations: Mapping[str, Extrapolation | None] = MappingProxyType(
+        {"": EXTRAPOLATIONS["E-"]}
+    )
     plain_updates = 1
     kernel: str | None = "descent"
     n_starts, n_finished = 50, 10
@@ -59,7 +68,12 @@ class Parts(ProjectiveNMF):
     refined = False  # finer faces change what the lift finds by less than 0.001 of the variance
 
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         B, C = self.draw_many([rng], L, row_sums, n_components, literal)
         return B[0], C[0]
@@ -76,7 +90,8 @@ class Parts(ProjectiveNMF):
         """Hard starts, softened: B of unit columns in the metric of the faces' sizes."""
         root = np.sqrt(np.maximum(row_sums, 0.0))
         held = root > 0
-        # of values ≥ 0 all profiles are nearly the mean; it is in how they deviate from it that faces differ
+        # of values ≥ 0 all profiles are nearly the mean; it is in how they deviate from it that
+        # faces differ
         deviations = L if (L < 0).any() else L - L.mean(axis=0)
         profiles = np.where(held, deviations / np.where(held, root, 1.0), 0.0).T
         if n_best is None:
@@ -95,11 +110,14 @@ class Parts(ProjectiveNMF):
         return descend(p, B, C, t)
 
 
-def hard_parts(profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS) -> tuple[np.ndarray, np.ndarray]:
+def hard_parts(
+    profiles: np.ndarray, draws: np.ndarray, sweeps: int = HARD_SWEEPS
+) -> tuple[np.ndarray, np.ndarray]:
     """Partitions of faces by weighted spherical k-means, one per row of `draws`.
 
-    Face k with profile y_k over subjects belongs to the part whose unit profile c_j has the largest (c_jᵀy_k)₊; c_j is
-    the direction of Σ (c_jᵀy_k)₊ y_k over the faces of the part. Both steps raise Σ_k max_j (c_jᵀy_k)₊².
+    Face k with profile y_k over subjects belongs to the part whose unit profile c_j has the largest
+    (c_jᵀy_k)₊; c_j is the direction of Σ (c_jᵀy_k)₊ y_k over the faces of the part. Both steps
+    raise Σ_k max_j (c_jᵀy_k)₊².
 
     Parameters
     ----------
@@ -122,7 +140,10 @@ def hard_sweeps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`hard_parts` from the first unit profiles; `energy` is ‖y_k‖²."""
     n_starts, n_parts = centres.shape[:2]
-    fit, own = np.zeros((n_starts, n_parts, len(profiles)), profiles.dtype), np.full((n_starts, len(profiles)), -1)
+    fit, own = (
+        np.zeros((n_starts, n_parts, len(profiles)), profiles.dtype),
+        np.full((n_starts, len(profiles)), -1),
+    )
     going = np.arange(n_starts)  # a start ends when its own partition stays, whatever the others do
     for _ in range(sweeps):
         flat = centres.reshape(len(going) * n_parts, -1)
@@ -135,9 +156,13 @@ def hard_sweeps(
             break
         best = np.take_along_axis(fits, parts[:, None], axis=1)
         weights = np.where(np.arange(n_parts)[None, :, None] == parts[:, None], best, 0.0)
-        centres = (weights.reshape(len(going) * n_parts, -1) @ profiles).reshape(len(going), n_parts, -1)
+        centres = (weights.reshape(len(going) * n_parts, -1) @ profiles).reshape(
+            len(going), n_parts, -1
+        )
         size = np.linalg.norm(centres, axis=2)
-        for start, part in np.argwhere(size == 0):  # an empty part begins again at the face that is fitted worst
+        for start, part in np.argwhere(
+            size == 0
+        ):  # an empty part begins again at the face that is fitted worst
             worst = int(np.argmax(energy - best[start, 0] ** 2))
             best[start, 0, worst] = np.sqrt(energy[worst])
             centres[start, part], size[start, part] = profiles[worst], np.sqrt(energy[worst])
@@ -154,7 +179,9 @@ def _best(fit: np.ndarray, own: np.ndarray, n: int | None) -> tuple[np.ndarray, 
 
 
 def _spread_seeds(profiles: np.ndarray, energy: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """First unit profiles: faces drawn with a probability of what the ones before leave of their energy."""
+    """First unit profiles: faces drawn with a probability of what the ones before leave of their
+    energy.
+    """
     n_starts, n_parts = draws.shape
     centres = np.zeros((n_starts, n_parts, profiles.shape[1]), profiles.dtype)
     left = np.tile(energy, (n_starts, 1))
@@ -172,7 +199,9 @@ def _spread_seeds(profiles: np.ndarray, energy: np.ndarray, draws: np.ndarray) -
 
 
 def soften(fit: np.ndarray, own: np.ndarray, softness: float = SOFTNESS) -> np.ndarray:
-    """Hard parts as (n_starts, n_faces, n_parts) maps of unit norm, a little of each outside its own faces."""
+    """Hard parts as (n_starts, n_faces, n_parts) maps of unit norm, a little of each outside its
+    own faces.
+    """
     mine = np.arange(fit.shape[1])[None, :, None] == own[:, None]
     maps = np.where(mine, fit, softness * fit)
     size = np.linalg.norm(maps, axis=2, keepdims=True)

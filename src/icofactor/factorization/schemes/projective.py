@@ -1,6 +1,7 @@
 """PPNMF: the loadings are the projection of the data on the basis, C = BᵀLᵀ; only B is free.
 
-With C = BᵀLᵀ the shared products are those of the formula: LᵀCᵀ = MB and CCᵀ = BᵀMB, with M = LᵀL never formed.
+With C = BᵀLᵀ the shared products are those of the formula: LᵀCᵀ = MB and CCᵀ = BᵀMB, with M = LᵀL
+never formed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class ProjectiveNMF(Scheme):
     """min ‖X − DBBᵀDᵀX‖² over B ≥ 0."""
 
     name = "PPNMF"
-    text = SchemeText("projective non-negative matrix factorization", "‖X − WWᵀX‖² subject to W ≥ 0", (YANG_OJA,))
+    text = SchemeText(
+        "projective non-negative matrix factorization", "‖X − WWᵀX‖² subject to W ≥ 0", (YANG_OJA,)
+    )
     projective = True
     penalised = scaled = False
     in_paper = True
@@ -38,7 +41,12 @@ class ProjectiveNMF(Scheme):
         return 0.0
 
     def draw(
-        self, rng: np.random.Generator, L: np.ndarray, row_sums: np.ndarray, n_components: int, literal: bool
+        self,
+        rng: np.random.Generator,
+        L: np.ndarray,
+        row_sums: np.ndarray,
+        n_components: int,
+        literal: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         norm = np.linalg.norm(L)
         B = abs(rng.standard_normal((L.shape[1], n_components))) / (norm if norm > 0 else 1.0)
@@ -67,8 +75,12 @@ class ProjectiveNMF(Scheme):
     def objective(self, p: Problem, B: Array, C: Array, E: Array) -> Array:
         return E
 
-    def site_problem(self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float) -> Quadratic:
-        """Stationarity of the projective objective, S W(2I − G) = W A, with A, G and C of the coarse solution."""
+    def site_problem(
+        self, C: np.ndarray, G: np.ndarray | None, penalty: float, site_weight: float
+    ) -> Quadratic:
+        """Stationarity of the projective objective, S W(2I − G) = W A, with A, G and C of the
+        coarse solution.
+        """
         assert G is not None
         return Quadratic(C @ C.T, (2 * np.eye(len(C)) - G) @ C, 0.0, False)
 
@@ -99,17 +111,23 @@ STEPS = tuple(2.0 ** (-i / 2) for i in range(24))
 
 
 def descend(p: Problem, B: Array, C: Array, t: Terms) -> Array:
-    """A projected gradient step of eq. 9 that never raises it: B + s([B − ½∇ ⊘ d]₊ − B), s ≥ 0 at its best.
+    """A projected gradient step of eq. 9 that never raises it: B + s([B − ½∇ ⊘ d]₊ − B), s ≥ 0 at
+    its best.
 
-    ½∇ = −2MB + KB(BᵀMB) + MB(BᵀKB) (method.md §10). d_kj = (K1)_k (BᵀMB)_jj is the curvature that remains near the
-    solution, where the terms in M cancel or are concave. M may have entries of any sign. Along the step eq. 9 is a
-    polynomial of degree four, known from products of the factors; so the search costs one projection of the step.
+    ½∇ = −2MB + KB(BᵀMB) + MB(BᵀKB) (method.md §10). d_kj = (K1)_k (BᵀMB)_jj is the curvature that
+    remains near the solution, where the terms in M cancel or are concave. M may have entries of any
+    sign. Along the step eq. 9 is a polynomial of degree four, known from products of the factors;
+    so the search costs one projection of the step.
     """
     xp = namespace(B)
     KB = p.times_K(B)
     gradient = product(KB, t.CC) + product(t.LC, t.G - 2 * xp.eye(t.G.shape[-1], dtype=t.G.dtype))
     inverse = lambda x: xp.where(x > 0, 1 / xp.where(x > 0, x, 1.0), 0.0)
-    gradient = gradient * inverse(p.row_sums)[:, None] * inverse(xp.einsum("...jj->...j", t.CC))[..., None, :]
+    gradient = (
+        gradient
+        * inverse(p.row_sums)[:, None]
+        * inverse(xp.einsum("...jj->...j", t.CC))[..., None, :]
+    )
     step = xp.clip(B - gradient, 0.0, None) - B
     return B + best_length(p, KB, C, t, step) * step
 
@@ -135,11 +153,15 @@ def both(x: Array) -> Array:
 
 
 def length_of_least_error(xp: Any, A: Sequence[Array], G: Sequence[Array]) -> Array:
-    """The s among `STEPS` and 0 at which −2 tr A(s) + ⟨G(s), A(s)⟩ is least; A(s) = A₀ + A₁s + A₂s², and G alike."""
+    """The s among `STEPS` and 0 at which −2 tr A(s) + ⟨G(s), A(s)⟩ is least; A(s) = A₀ + A₁s +
+    A₂s², and G alike.
+    """
     trace = lambda x: xp.einsum("...jj->...", x)
     first = dot(G[1], A[0]) + dot(G[0], A[1]) - 2 * trace(A[1])
     second = dot(G[2], A[0]) + dot(G[1], A[1]) + dot(G[0], A[2]) - 2 * trace(A[2])
     third, fourth = dot(G[2], A[1]) + dot(G[1], A[2]), dot(G[2], A[2])
     s = xp.asarray(STEPS, dtype=first.dtype)
-    error = s * (first[..., None] + s * (second[..., None] + s * (third[..., None] + s * fourth[..., None])))
+    error = s * (
+        first[..., None] + s * (second[..., None] + s * (third[..., None] + s * fourth[..., None]))
+    )
     return xp.where(xp.min(error, -1) < 0, s[xp.argmin(error, -1)], 0.0)

@@ -1,4 +1,6 @@
-"""The one pass over X: maps over sites, residuals of subjects, and what linear regression on the loadings needs."""
+"""The one pass over X: maps over sites, residuals of subjects, and what linear regression on the
+loadings needs.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ class Pass:
     Attributes
     ----------
     median, deviation : per site, in the data's units; standard deviations with n − 1
-    site_variance, site_error : per site; sums of squares over subjects, of what was fitted (z-scores for "zscore")
-    subject_variance, subject_error : per subject; sums of squares over sites, variance about the mean map
+    site_variance, site_error : per site; sums of squares over subjects, of what was fitted
+    (z-scores for "zscore") subject_variance, subject_error : per subject; sums of squares over
+    sites, variance about the mean map
     moments : (k, k) Zᵀ Xcᵀ Xc Z, where Xc is X less each site's mean and Z the centred loadings
     sq_norm, sq_error : ‖X‖² and ‖X − fit‖², both in the data's units
     """
@@ -54,7 +57,8 @@ def fit_pass(
 
     Parameters
     ----------
-    taken_out : what the fit took out of every site before: its mean (`offset`) and standard deviation (`scale`)
+    taken_out : what the fit took out of every site before: its mean (`offset`) and standard
+        deviation (`scale`)
     weights : (n_sites,) how much each site counts in sums over sites; None: all alike
     codes : (n_subjects,) measure of each row, of which each has a mean map; None: of one measure
     """
@@ -65,7 +69,9 @@ def fit_pass(
     scale = np.ones(n_sites) if out.scale is None else out.scale
     sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(X, each_wide_block(_look), shared, [W, offset, scale, weights], report=report):
+    for rows, found in pass_over(
+        X, each_wide_block(_look), shared, [W, offset, scale, weights], report=report
+    ):
         for name, values in sites.items():
             values[rows] = found[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
@@ -110,9 +116,11 @@ def _look(
         "sum.error": weighed(residual, weights).sum(axis=0),
         "sum.moments": projected.T @ weighed(projected, weights),
         "sum.energy": np.array(np.einsum("ij,ij->", x, weighed(x, weights))),
-        # sites without variance have an infinite scale: their z-scores, and what is left of them, are 0
+        # sites without variance have an infinite scale: their z-scores, and what is left of them,
+        # are 0
         "sum.error_in_units": np.array(
-            weighed(residual, weights).sum(axis=1) @ np.square(np.where(np.isfinite(scale), scale, 0.0))
+            weighed(residual, weights).sum(axis=1)
+            @ np.square(np.where(np.isfinite(scale), scale, 0.0))
         ),
     }
 
@@ -125,7 +133,8 @@ def deviations(rows: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
 def linear_shares(
     moments: np.ndarray, loadings: np.ndarray, total: float, codes: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Share of the variance `total` that the loadings explain by linear regression, and what each adds to the others.
+    """Share of the variance `total` that the loadings explain by linear regression, and what each
+    adds to the others.
 
     The variance explained by a set S of components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S).
     """
@@ -136,10 +145,14 @@ def linear_shares(
 
     def explained(members: np.ndarray) -> float:
         block = np.ix_(members, members)
-        return float(np.trace(np.linalg.pinv(gram[block], hermitian=True, rcond=1e-10) @ moments[block]))
+        return float(
+            np.trace(np.linalg.pinv(gram[block], hermitian=True, rcond=1e-10) @ moments[block])
+        )
 
     everyone = np.arange(len(gram))
     whole = explained(everyone)
-    lost = np.array([whole - (explained(np.delete(everyone, j)) if len(gram) > 1 else 0.0) for j in everyone])
+    lost = np.array(
+        [whole - (explained(np.delete(everyone, j)) if len(gram) > 1 else 0.0) for j in everyone]
+    )
     shares = np.clip(np.array([whole, *lost]) / total, 0.0, 1.0)  # rounding takes them beyond
     return float(shares[0]), shares[1:]

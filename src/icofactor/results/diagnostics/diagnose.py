@@ -84,18 +84,25 @@ def diagnose(
         W, out = np.ascontiguousarray(maps.T), model._adjustment
         codes = None if model.measures_ is None else model.measures_.codes(len(table))
         X = open_stream(read_input(cohort).X, mask, adjustment=None if codes is None else out)
-        seen = fit_pass(X, W, table, out if codes is None else None, report, model._used_weights, codes)
+        seen = fit_pass(
+            X, W, table, out if codes is None else None, report, model._used_weights, codes
+        )
     w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
     total = float(seen.subject_variance.sum())
     linear, unique = linear_shares(seen.moments, table, total, codes)
-    associations, groupings, left_out = compare(cohort.participants, table, n_permutations, random_state, groups)
+    associations, groupings, left_out = compare(
+        cohort.participants, table, n_permutations, random_state, groups
+    )
     order, tree = _clustered(table)
     l1_B, l1_C = _l1_norms(model, maps)
     residual = np.sqrt(seen.subject_error / w.sum())
     convergence = _convergence(model)
     alone = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
     together, overlap = _correlation(table.T), _overlap(maps * w)
-    found = [*warnings, *_warnings(model, convergence, maps, together, 1 - seen.subject_error.sum() / total, seen)]
+    found = [
+        *warnings,
+        *_warnings(model, convergence, maps, together, 1 - seen.subject_error.sum() / total, seen),
+    ]
     on_all = lambda values: _on_all(values, mask)
     return Diagnostics(
         subjects=tuple(cohort.subjects),
@@ -139,14 +146,20 @@ def diagnose(
 
 def _check(model: Any, cohort: Any) -> None:
     if not hasattr(model, "components_"):
-        raise ArgumentError("model", Phrase(f"a {type(model).__name__} that is not"), "fitted: call fit first")
+        raise ArgumentError(
+            "model", Phrase(f"a {type(model).__name__} that is not"), "fitted: call fit first"
+        )
     if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
         raise ArgumentError("cohort", Phrase(type(cohort).__name__), "a Cohort")
     if len(cohort.subjects) != len(model.loadings_):
         expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
         raise ArgumentError("cohort", Phrase(f"{len(cohort.subjects)} subjects"), expected)
     if not same_sites(cohort.sites, model.sites_):
-        raise ArgumentError("cohort", cohort.sites, f"on the same sites as the model, in one order: {model.sites_!r}")
+        raise ArgumentError(
+            "cohort",
+            cohort.sites,
+            f"on the same sites as the model, in one order: {model.sites_!r}",
+        )
 
 
 def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -166,11 +179,15 @@ def _share(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def _of_measures(model: Any, seen: Pass, codes: np.ndarray | None) -> np.ndarray:
     """(n_measures,) share of each measure's variance that the fit explains."""
     if codes is not None:
-        error, variance = (np.bincount(codes, values) for values in (seen.subject_error, seen.subject_variance))
+        error, variance = (
+            np.bincount(codes, values) for values in (seen.subject_error, seen.subject_variance)
+        )
     else:
         part, w = model._used(model.sites_.measure), model._used_weights
         weighed = lambda values: values if w is None else values * w
-        error, variance = (np.bincount(part, weighed(values)) for values in (seen.site_error, seen.site_variance))
+        error, variance = (
+            np.bincount(part, weighed(values)) for values in (seen.site_error, seen.site_variance)
+        )
     return _share(error, variance)
 
 
@@ -181,7 +198,9 @@ def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     B, C = np.asarray(model.solution_.B), np.asarray(model.solution_.C)
     coarse = model.design_.matrix @ B
-    unit = lambda rows: rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    unit = lambda rows: (
+        rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    )
     _, column = linear_sum_assignment(-np.abs(unit(maps) @ unit(np.ascontiguousarray(coarse.T)).T))
     return np.abs(B).sum(axis=0)[column], np.abs(C).sum(axis=1)[column]
 
@@ -208,7 +227,8 @@ def _correlation(rows: np.ndarray) -> np.ndarray:
 
 
 def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """An order of the rows in which alike ones are neighbours (Ward's clustering), and the tree it comes from.
+    """An order of the rows in which alike ones are neighbours (Ward's clustering), and the tree it
+    comes from.
 
     Very many rows are put in the order of their first principal component, without a tree.
     """
@@ -230,7 +250,9 @@ def _convergence(model: Any) -> Convergence:
     made = np.asarray(model.starts_.start_n_iter)
     starts = np.asarray(model.starts_.objectives, dtype=np.float64)[(made > 0) | (made.max() == 0)]
     at = _thinned(min(int(made.max()) + 1, starts.shape[1]))
-    band = np.percentile(np.where(np.isfinite(starts[:, at]), starts[:, at], np.inf), (0, 25, 50, 75, 100), axis=0)
+    band = np.percentile(
+        np.where(np.isfinite(starts[:, at]), starts[:, at], np.inf), (0, 25, 50, 75, 100), axis=0
+    )
     kept = _thinned(len(objective))
     return Convergence(
         updates=kept,
@@ -254,9 +276,11 @@ def _thinned(n: int) -> np.ndarray:
 
 
 def robust_z(values: np.ndarray, reference: np.ndarray | None = None) -> np.ndarray:
-    """Distance from the reference's (by default their own) median in units of 1.4826 of its median absolute deviations.
+    """Distance from the reference's (by default their own) median in units of 1.4826 of its median
+    absolute deviations.
 
-    Where more than half of the values are the same, the standard deviation takes that unit's place. By column.
+    Where more than half of the values are the same, the standard deviation takes that unit's place.
+    By column.
     """
     reference = values if reference is None else reference
     middle = np.median(reference, axis=0)
@@ -266,16 +290,19 @@ def robust_z(values: np.ndarray, reference: np.ndarray | None = None) -> np.ndar
 
 
 def limit_of(n_values: int) -> float:
-    """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at least 3.5."""
+    """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at
+    least 3.5.
+    """
     return max(_LEAST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
 
 
 def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     """Loadings on either side, and residuals above, that are further out than chance explains.
 
-    A value counts only as far out as it is both as it stands and by cube roots: loadings may be skewed, and cube roots
-    of gamma numbers are nearly normal (Wilson & Hilferty). Signed loadings are shifted first (`_from_zero`). The limit
-    is such that normal numbers would pass it, anywhere in the cohort, once in twenty cohorts; at least 3.5.
+    A value counts only as far out as it is both as it stands and by cube roots: loadings may be
+    skewed, and cube roots of gamma numbers are nearly normal (Wilson & Hilferty). Signed loadings
+    are shifted first (`_from_zero`). The limit is such that normal numbers would pass it, anywhere
+    in the cohort, once in twenty cohorts; at least 3.5.
     """
     values = np.column_stack([loadings, residual])
     z = robust_z(values)
@@ -292,8 +319,10 @@ def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
 
 
 def _from_zero(values: np.ndarray) -> np.ndarray:
-    """Values ≥ 0 as they are; signed ones shifted, and turned round where they lean to the left, so that the cube roots
-    of their 10th and 90th percentiles lie at equal distances from that of their median, or as nearly so as can be."""
+    """Values ≥ 0 as they are; signed ones shifted, and turned round where they lean to the left, so
+    that the cube roots of their 10th and 90th percentiles lie at equal distances from that of their
+    median, or as nearly so as can be.
+    """
     if values.min() >= 0 or values.min() == values.max():
         return np.maximum(values, 0.0) if values.min() >= 0 else np.zeros_like(values)
     low, middle, high = np.percentile(values, (10, 50, 90))
@@ -304,7 +333,12 @@ def _from_zero(values: np.ndarray) -> np.ndarray:
 
 
 def _warnings(
-    model: Any, convergence: Convergence, maps: np.ndarray, together: np.ndarray, explained: float, seen: Pass
+    model: Any,
+    convergence: Convergence,
+    maps: np.ndarray,
+    together: np.ndarray,
+    explained: float,
+    seen: Pass,
 ) -> list[str]:
     """What a reader should know before believing the rest."""
     unsure = recurrence_warning(model)
@@ -313,10 +347,14 @@ def _warnings(
         found.append(not_converged(model))
     empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
     if len(empty):
-        found.append(f"Zero everywhere: component {', '.join(map(str, empty))}. Use fewer components.")
+        found.append(
+            f"Zero everywhere: component {', '.join(map(str, empty))}. Use fewer components."
+        )
     pairs = np.argwhere(np.triu(np.abs(together), 1) > _ALIKE) + 1
     if len(pairs):
-        listed = ", ".join(f"{i} with {j}" for i, j in pairs[:6]) + f" and {len(pairs) - 6} more" * (len(pairs) > 6)
+        listed = ", ".join(
+            f"{i} with {j}" for i, j in pairs[:6]
+        ) + f" and {len(pairs) - 6} more" * (len(pairs) > 6)
         found.append(
             f"The loadings of some components correlate by more than ±{_ALIKE}, so that statistics cannot tell them "
             f"apart: {listed}. Use fewer components."
@@ -363,7 +401,10 @@ def winner_takes_all(
     maps = np.abs(np.asarray(components))
     if loadings is not None:
         # loadings of the projective methods have no scale of their own; for others this is 1
-        maps = maps * np.sqrt(np.mean(np.square(np.asarray(loadings, dtype=np.float64)), axis=0))[:, None]
+        maps = (
+            maps
+            * np.sqrt(np.mean(np.square(np.asarray(loadings, dtype=np.float64)), axis=0))[:, None]
+        )
     winner = 1 + np.argmax(maps, axis=0)
     winner[maps.max(axis=0) == 0] = 0
     if mask is not None:

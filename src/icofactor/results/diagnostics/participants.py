@@ -20,9 +20,7 @@ _UNKNOWN = {"", "n/a", "na", "nan", "none", "null"}
 _BATCH, _BATCH_VALUES = 250, 2**21
 """Permutations at a time, at most, and their values; of a biobank they would fill the memory."""
 _QUARTILES = (0, 25, 50, 75, 100)
-_FEW = (
-    "differs only between groups of rows, and too few groups have equal size to permute them; see icofactor associate"
-)
+_FEW = "differs only between groups of rows, and too few groups have equal size to permute them; see icofactor associate"
 Draw = Callable[[np.ndarray, int], np.ndarray]
 """(values, n) → n permutations of them, one per row."""
 
@@ -36,9 +34,10 @@ def compare(
 ) -> tuple[tuple[Association, ...], tuple[Grouping, ...], dict[str, str]]:
     """Every column of the participants against the loadings (n, k).
 
-    Numbers of more than two values are correlated; words, booleans and numbers of two values make groups. All columns
-    see the same permutations, so that what is found for one does not depend on the others. With groups, whole groups of
-    equal size change places, and rows within them where the column differs there (PALM's exchangeability blocks).
+    Numbers of more than two values are correlated; words, booleans and numbers of two values make
+    groups. All columns see the same permutations, so that what is found for one does not depend on
+    the others. With groups, whole groups of equal size change places, and rows within them where
+    the column differs there (PALM's exchangeability blocks).
     Where rows are of several measures, the loadings of each are compared by themselves.
 
     Returns
@@ -46,19 +45,33 @@ def compare(
     associations, groupings, and column → why it was left out.
     """
     joined = MEASURE in participants and groups is not None
-    measures = np.asarray(participants[MEASURE]).astype(str) if joined else np.full(len(loadings), "")
-    names = [name for name in participants if not (name in (PERSON, SESSION) or (joined and name == MEASURE))]
+    measures = (
+        np.asarray(participants[MEASURE]).astype(str) if joined else np.full(len(loadings), "")
+    )
+    names = [
+        name
+        for name in participants
+        if not (name in (PERSON, SESSION) or (joined and name == MEASURE))
+    ]
 
     def one(what: tuple[str, str]) -> Association | Grouping | str:
         (name, measure), column = what, participants[what[0]]
         # of rows of other measures nothing is known
-        values = np.where(measures == measure, np.asarray(column, dtype=object), "") if joined else column
-        found = _compared(name, values, loadings, n_permutations, np.random.default_rng(random_state), groups)
+        values = (
+            np.where(measures == measure, np.asarray(column, dtype=object), "")
+            if joined
+            else column
+        )
+        found = _compared(
+            name, values, loadings, n_permutations, np.random.default_rng(random_state), groups
+        )
         return found if isinstance(found, str) else replace(found, measure=measure)
 
     pairs = [(name, measure) for name in names for measure in dict.fromkeys(measures.tolist())]
     every = list(in_order(one, pairs, None if len(loadings) > SHORT // 4 else 1))
-    left_out = {name: why for (name, _), why in zip(pairs, every, strict=True) if isinstance(why, str)}
+    left_out = {
+        name: why for (name, _), why in zip(pairs, every, strict=True) if isinstance(why, str)
+    }
     found = [one for one in every if not isinstance(one, str)]
     of = lambda kind: tuple(one for one in found if isinstance(one, kind))
     return of(Association), of(Grouping), left_out
@@ -97,7 +110,9 @@ def _permutations(
     together = Groups.of(groups.codes[known])
     if not together.repeated:
         return each
-    exchange = Exchange(len(values), together, not together.constant(values[:, None].astype(np.float64)))
+    exchange = Exchange(
+        len(values), together, not together.constant(values[:, None].astype(np.float64))
+    )
     return (lambda own, n: own[exchange.draw(n, rng)]) if exchange.enough else None
 
 
@@ -111,7 +126,9 @@ def _numbers(column: Any) -> np.ndarray | None:
     else:
         words = [str(value).strip() for value in values.tolist()]
         try:
-            numbers = np.array([np.nan if word.lower() in _UNKNOWN else float(word) for word in words])
+            numbers = np.array(
+                [np.nan if word.lower() in _UNKNOWN else float(word) for word in words]
+            )
         except ValueError:
             return None
     return np.where(np.isfinite(numbers), numbers, np.nan)
@@ -143,11 +160,15 @@ def standardised(values: np.ndarray) -> np.ndarray:
     return np.divide(centred, length, out=np.zeros_like(centred), where=length > level)
 
 
-def _associate(name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutations: int, draw: Draw) -> Association:
+def _associate(
+    name: str, numbers: np.ndarray, loadings: np.ndarray, n_permutations: int, draw: Draw
+) -> Association:
     known = np.isfinite(numbers)
     y, Z = standardised(numbers[known]), standardised(loadings[known])
     r = y @ Z
-    largest = np.concatenate([np.abs(draw(y, batch) @ Z).max(axis=1) for batch in _batches(n_permutations, len(y))])
+    largest = np.concatenate(
+        [np.abs(draw(y, batch) @ Z).max(axis=1) for batch in _batches(n_permutations, len(y))]
+    )
     return Association(name, numbers, int(known.sum()), r, _corrected(np.abs(r), largest))
 
 
@@ -163,14 +184,23 @@ def _group(
     own, Z = codes[known], standardised(loadings[known])
     eta2 = _between(own[None], Z, len(labels))[0]
     largest = np.concatenate(
-        [_between(draw(own, batch), Z, len(labels)).max(axis=1) for batch in _batches(n_permutations, len(own))]
+        [
+            _between(draw(own, batch), Z, len(labels)).max(axis=1)
+            for batch in _batches(n_permutations, len(own))
+        ]
     )
-    boxes = np.stack([np.percentile(loadings[codes == g], _QUARTILES, axis=0).T for g in range(len(labels))])
-    return Grouping(name, tuple(labels), codes, int(known.sum()), eta2, _corrected(eta2, largest), boxes)
+    boxes = np.stack(
+        [np.percentile(loadings[codes == g], _QUARTILES, axis=0).T for g in range(len(labels))]
+    )
+    return Grouping(
+        name, tuple(labels), codes, int(known.sum()), eta2, _corrected(eta2, largest), boxes
+    )
 
 
 def _between(codes: np.ndarray, Z: np.ndarray, n_groups: int) -> np.ndarray:
-    """η² (b, k) of standardised loadings Z (n, k) for each row of group numbers (b, n): Σ_g n_g (mean of group g)²."""
+    """η² (b, k) of standardised loadings Z (n, k) for each row of group numbers (b, n): Σ_g n_g
+    (mean of group g)².
+    """
     total, rest = np.zeros((len(codes), Z.shape[1])), np.zeros((len(codes), Z.shape[1]))
     size = np.bincount(codes[0], minlength=n_groups)  # permutations change no sizes
     for g in range(n_groups - 1):
@@ -181,7 +211,9 @@ def _between(codes: np.ndarray, Z: np.ndarray, n_groups: int) -> np.ndarray:
 
 
 def _corrected(found: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """How often the largest of a permutation reaches what was found; the unpermuted order counts as one."""
+    """How often the largest of a permutation reaches what was found; the unpermuted order counts as
+    one.
+    """
     # a permutation that gives the same order gives the same number but for rounding
     reached = (largest[:, None] >= found * (1 - 1e-9)).sum(axis=0)
     return (1 + reached) / (1 + len(largest))

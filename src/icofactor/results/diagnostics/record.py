@@ -1,4 +1,6 @@
-"""What is known about a fit: frozen records of arrays, numbers and text, and the file that holds them."""
+"""What is known about a fit: frozen records of arrays, numbers and text, and the file that holds
+them.
+"""
 
 from __future__ import annotations
 
@@ -163,11 +165,13 @@ class Diagnostics:
     loadings : array of shape (n_subjects, n_components)
         Loadings.
     residual : array of shape (n_subjects,)
-        Root mean square of the residual map, in the units of the data, or in standard deviations for z-scores.
+        Root mean square of the residual map, in the units of the data, or in standard deviations
+        for z-scores.
     subject_explained : array of shape (n_subjects,)
         Share of the subject's variance about the mean map that the fit explains.
     explained, measure_explained : float, array of shape (n_measures,) or None
-        Share of the between-subject variance that the fit explains, in all and of each of several measures.
+        Share of the between-subject variance that the fit explains, in all and of each of several
+        measures.
     explained_X : float
         Share of ‖X‖² in the units of the data, with the mean map; near 1 for any sensible fit.
     alone : array of shape (n_components,)
@@ -243,11 +247,19 @@ class Diagnostics:
     measure_explained: Annotated[np.ndarray | None, Numbers("w", finite=False)] = None
 
 
-_FILE = Form(Diagnostics, "icofactor diagnostics", "diagnostics", 3, "run icofactor fit again to write its diagnostics")
+_FILE = Form(
+    Diagnostics,
+    "icofactor diagnostics",
+    "diagnostics",
+    3,
+    "run icofactor fit again to write its diagnostics",
+)
 
 
 def save_diagnostics(diagnostics: Diagnostics, path: str | Path, overwrite: bool = False) -> Path:
-    """Write diagnostics to one npz file, whole or not at all: arrays of numbers and one JSON text, no pickle."""
+    """Write diagnostics to one npz file, whole or not at all: arrays of numbers and one JSON text,
+    no pickle.
+    """
     _FILE.save(diagnostics, path, overwrite)
     return Path(path)
 

@@ -17,7 +17,14 @@ from icofactor.results.report.selection_files import LOADINGS, columns_of, numbe
 
 ASSOCIATIONS = "associations.tsv"
 _EXPECTED, _ADJUSTED = "associations_expected.tsv", "associations_adjusted.tsv"
-_KINDS = {"formula": str, "model": str, "n_permutations": int, "n_rows": int, "levels": dict, "notes": list}
+_KINDS = {
+    "formula": str,
+    "model": str,
+    "n_permutations": int,
+    "n_rows": int,
+    "levels": dict,
+    "notes": list,
+}
 _COMMAND = "icofactor associate"
 _TEXT = ("kind", "term", "statistic")
 _NUMBERS = (
@@ -26,7 +33,9 @@ _NUMBERS = (
 )
 _ENDS = ("mean", "ci_low", "ci_high")
 _LATENT, _VARIABLES, _NORM = "pls.tsv", "pls_variables.tsv", "normative.tsv"
-_HALVES = tuple(f"{side}_reproducibility{end}" for side in ("component", "measure") for end in ("", "_p"))
+_HALVES = tuple(
+    f"{side}_reproducibility{end}" for side in ("component", "measure") for end in ("", "_p")
+)
 _OF_LATENT = ("explained", "p", "correlation", *_HALVES)
 _OF_VARIABLE = ("latent_variable", "weight", "bootstrap_ratio", "correlation", "ci_low", "ci_high")
 
@@ -59,13 +68,16 @@ class AssociationTables:
 
     Attributes
     ----------
-    tests : column of associations.tsv → one value per test; "component" counts from 0, "measure" is "" unless rows of
-        a fit are of several, "loading" numbers the tested loadings, "p" is corrected over all of them, or by theory
-        without permutations, "column" is the number of the adjusted column, or -1.
+    tests : column of associations.tsv → one value per test; "component" counts from 0, "measure" is
+        "" unless rows of
+        a fit are of several, "loading" numbers the tested loadings, "p" is corrected over all of
+        them, or by theory without permutations, "column" is the number of the adjusted column, or
+        -1.
     columns : one per column of the participants' table, the clearest first.
     people : names of the rows.
     settings : how the tests were made.
-    measures : whose loadings were tested, those of all components of one after the other; () for one loading each.
+    measures : whose loadings were tested, those of all components of one after the other; () for
+        one loading each.
     """
 
     tests: Mapping[str, list[Any]]
@@ -92,7 +104,8 @@ class LatentTables:
     Attributes
     ----------
     latent : column of pls.tsv → one value per latent variable.
-    variables : column of pls_variables.tsv → one value per latent variable and variable of either side.
+    variables : column of pls_variables.tsv → one value per latent variable and variable of either
+        side.
     settings : how they were found.
     """
 
@@ -124,8 +137,12 @@ class NormTables:
 
 
 def read_latent_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> LatentTables | None:
-    """What behavioural PLS left in the folder of a fit of k components; see `read_association_files`."""
-    settings = _record_of(folder, _LATENT, {"n_rows": int, "n_permutations": int, "n_bootstrap": int, "notes": list})
+    """What behavioural PLS left in the folder of a fit of k components; see
+    `read_association_files`.
+    """
+    settings = _record_of(
+        folder, _LATENT, {"n_rows": int, "n_permutations": int, "n_bootstrap": int, "notes": list}
+    )
     if settings is None:
         return None
     with naming(folder / _LATENT, "table"):
@@ -142,10 +159,14 @@ def read_latent_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> L
             or sum(sides.values()) != len(table["side"])
             or any(not count or count % n for count in sides.values())
         ):
-            raise Unreadable(f"is damaged: it has not one row for each variable and each of {n} latent variables")
+            raise Unreadable(
+                f"is damaged: it has not one row for each variable and each of {n} latent variables"
+            )
         if sides["component"] > k * max(1, len(measures)) * n:
             raise Unreadable(
-                _other_fit(f"it contains {sides['component'] // n} components, the fit in this folder {k}")
+                _other_fit(
+                    f"it contains {sides['component'] // n} components, the fit in this folder {k}"
+                )
             )
     return LatentTables(latent, variables, settings)
 
@@ -157,19 +178,30 @@ def read_norm_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> Nor
         return None
     with naming(folder / _NORM, "table"):
         table = columns_of(folder / _NORM, (PERSON, "reference", "outside_reference"), _COMMAND)
-        names = [name for name in table if name not in (PERSON, SESSION, "reference", "outside_reference")]
+        names = [
+            name
+            for name in table
+            if name not in (PERSON, SESSION, "reference", "outside_reference")
+        ]
         _check_loadings(names, k, measures)
         scores = np.array([numbers_in(table[name]) for name in names]).T
         keys = [table[name] for name in (PERSON, SESSION) if name in table]
     people = tuple(" ".join(row) for row in zip(*keys, strict=True))
     outside = tuple("" if text == "n/a" else text for text in table["outside_reference"])
     return NormTables(
-        people, np.array([cell == "1" for cell in table["reference"]]), outside, scores, settings, measures
+        people,
+        np.array([cell == "1" for cell in table["reference"]]),
+        outside,
+        scores,
+        settings,
+        measures,
     )
 
 
 def _record_of(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[str, Any] | None:
-    """The record beside a table; None where there is none, and where it is about other people's loadings."""
+    """The record beside a table; None where there is none, and where it is about other people's
+    loadings.
+    """
     path = (folder / table).with_suffix(".json")
     record = read_record(path)
     if record is None or not (folder / table).is_file():
@@ -178,9 +210,11 @@ def _record_of(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[s
         return _settings(record, kinds) if _is_of(folder, record) else None
 
 
-def read_association_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> AssociationTables | None:
-    """What lies in the folder of a fit of k components; refuses files of another fit. None where there are none, and
-    where they are about a table of other people's loadings.
+def read_association_files(
+    folder: Path, k: int, measures: tuple[str, ...] = ()
+) -> AssociationTables | None:
+    """What lies in the folder of a fit of k components; refuses files of another fit. None where
+    there are none, and where they are about a table of other people's loadings.
 
     `measures`: where people have loadings of each of several.
     """
@@ -196,15 +230,21 @@ def read_association_files(folder: Path, k: int, measures: tuple[str, ...] = ())
         tests: dict[str, list[Any]] = {name: table[name] for name in _TEXT} | numbers
         tests["loading"] = [names.index(name) for name in table["component"]]
         tests["component"] = [number % k for number in tests["loading"]]
-        tests["measure"] = [measures[number // k] if measures else "" for number in tests["loading"]]
+        tests["measure"] = [
+            measures[number // k] if measures else "" for number in tests["loading"]
+        ]
         pairs = zip(tests["p_corrected"], tests["p_theory"], strict=True)
         tests["p"] = [theory if np.isnan(corrected) else corrected for corrected, theory in pairs]
-    expected, (adjusted, people) = _expected(folder / _EXPECTED, names), _adjusted(folder / _ADJUSTED, names)
+    expected, (adjusted, people) = (
+        _expected(folder / _EXPECTED, names),
+        _adjusted(folder / _ADJUSTED, names),
+    )
     with naming(folder / _ADJUSTED, "table"):
         columns = [_column(name, expected[name], adjusted.get(name), levels) for name in expected]
     about = [_of_term(term, list(expected)) for term in tests["term"]]
     best = [
-        min((p for p, of in zip(tests["p"], about, strict=True) if of == i), default=2.0) for i in range(len(columns))
+        min((p for p, of in zip(tests["p"], about, strict=True) if of == i), default=2.0)
+        for i in range(len(columns))
     ]
     order = sorted(range(len(columns)), key=lambda i: best[i])
     tests["column"] = [-1 if of < 0 else order.index(of) for of in about]
@@ -215,7 +255,9 @@ def _check_loadings(names: Sequence[str], k: int, measures: Sequence[str]) -> No
     """Refuse a table that does not hold as many loadings of a person as the fit."""
     if len(names) != k * max(1, len(measures)):
         several = f" of {len(measures)} measures" if measures else ""
-        raise Unreadable(_other_fit(f"it contains {len(names)} components, the fit in this folder {k}{several}"))
+        raise Unreadable(
+            _other_fit(f"it contains {len(names)} components, the fit in this folder {k}{several}")
+        )
 
 
 def _is_of(folder: Path, record: Mapping[str, Any]) -> bool:
@@ -255,7 +297,9 @@ def _expected(path: Path, names: Sequence[str]) -> dict[str, tuple[list[str], np
         }
 
 
-def _adjusted(path: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[str], np.ndarray]], tuple[str, ...]]:
+def _adjusted(
+    path: Path, names: Sequence[str]
+) -> tuple[dict[str, tuple[list[str], np.ndarray]], tuple[str, ...]]:
     """Column → the people's values and (n_rows, k) loadings; names of the rows."""
     with naming(path, "table"):
         table = columns_of(path, (PERSON, "column", "value", *names), _COMMAND)
@@ -294,7 +338,9 @@ def _column(
 
 
 def _of_term(term: str, columns: Sequence[str]) -> int:
-    """The column that a term or contrast is about, the longest of those that it names; -1 when none is found."""
+    """The column that a term or contrast is about, the longest of those that it names; -1 when none
+    is found.
+    """
     named = [name for name in columns if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", term)]
     return columns.index(max(named, key=len)) if named else -1
 

@@ -19,7 +19,11 @@ from icofactor.results.report.content import alone_is_a_share
 from icofactor.results.report.drawing import new_figure
 
 if TYPE_CHECKING:
-    from icofactor.results.report.association_files import AdjustedColumn, AssociationTables, NormTables
+    from icofactor.results.report.association_files import (
+        AdjustedColumn,
+        AssociationTables,
+        NormTables,
+    )
 
 DPI = 300
 _BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "#8c8c8c"
@@ -36,8 +40,12 @@ def draw_convergence(d: Diagnostics) -> Any:
     figure, ((axes,),) = _new_axes(margins=(1.0, 0.15, 0.5, 0.12))
     if c.n_starts > 1:
         ends = {"color": _BLUE, "linewidth": 0}
-        axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends)
-        axes.fill_between(c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends)
+        axes.fill_between(
+            c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends
+        )
+        axes.fill_between(
+            c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends
+        )
     axes.plot(c.updates, c.objective, color=_BLUE, linewidth=1.6, label="the run that was kept")
     for number, update in enumerate(c.divisions):
         label = "refinements" if number == 0 else None
@@ -62,7 +70,9 @@ def draw_convergence(d: Diagnostics) -> Any:
 
 
 def _plain(value: float) -> str:
-    """A number on a logarithmic axis. Letters do: matplotlib's formulas take longer than the rest of the figure."""
+    """A number on a logarithmic axis. Letters do: matplotlib's formulas take longer than the rest
+    of the figure.
+    """
     digits, _, power = f"{value:.6e}".partition("e")
     if -4 < int(power) < 6:
         return f"{value:,g}" if int(power) < 4 else f"{value:,.0f}"
@@ -143,8 +153,13 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     width, height, aside = max(5.2, 0.16 * k + 2), 5.4, 0.95
     figure = new_figure(width, height, DPI)
     room = (width - aside - 0.1) / 6
-    place = lambda left, wide, low, tall: figure.add_axes((left / width, low / height, wide / width, tall / height))
-    tree, axes = place(0.1, room, 0.5, height - 0.6), place(room + 0.4, width - aside - room - 0.4, 0.5, height - 0.6)
+    place = lambda left, wide, low, tall: figure.add_axes(
+        (left / width, low / height, wide / width, tall / height)
+    )
+    tree, axes = (
+        place(0.1, room, 0.5, height - 0.6),
+        place(room + 0.4, width - aside - room - 0.4, 0.5, height - 0.6),
+    )
     axes.xaxis.set_label_coords(0.5, -0.29 / (height - 0.6))
     axes.yaxis.set_label_coords(-0.08 / (width - aside - room - 0.4), 0.5)
     if len(d.tree):
@@ -162,10 +177,14 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Any:
     axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
     axes.set_yticks([])
     axes.set_xlabel("component", fontsize=9)
-    order = "clustered" if len(d.tree) or len(d.subjects) < 3 else "by the first principal component"
+    order = (
+        "clustered" if len(d.tree) or len(d.subjects) < 3 else "by the first principal component"
+    )
     axes.set_ylabel(f"{len(d.subjects)} subjects, {order}", fontsize=9)
     bar = figure.colorbar(
-        image, cax=place(width - aside + 0.15, 0.13, 1.5, height - 2.6), extend="both" if signed else "max"
+        image,
+        cax=place(width - aside + 0.15, 0.13, 1.5, height - 2.6),
+        extend="both" if signed else "max",
     )
     bar.set_label("loading", fontsize=9)
     bar.ax.tick_params(labelsize=7)
@@ -188,7 +207,8 @@ def draw_regions(model: Any, units: str, chosen: Sequence[int], titles: Sequence
         for spine in ("top", "right"):
             axes.spines[spine].set_visible(False)
     axes.set_xlabel(
-        f"{len(model.sites_.regions.names)} regions, in the order of the table" + (f"; {units}" if units else ""),
+        f"{len(model.sites_.regions.names)} regions, in the order of the table"
+        + (f"; {units}" if units else ""),
         fontsize=7,
     )
     return figure
@@ -199,8 +219,18 @@ def draw_subjects(d: Diagnostics, units: str) -> Any:
     odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
     for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
         if rows.any():
-            _points(axes, d.residual[rows], 100 * d.subject_explained[rows], colour, s=14, alpha=0.65, label=label)
-    axes.set_xlabel("root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9)
+            _points(
+                axes,
+                d.residual[rows],
+                100 * d.subject_explained[rows],
+                colour,
+                s=14,
+                alpha=0.65,
+                label=label,
+            )
+    axes.set_xlabel(
+        "root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9
+    )
     axes.set_ylabel("explained variance (%)", fontsize=9)
     if odd.any():
         axes.legend(fontsize=7, frameon=False)
@@ -220,7 +250,9 @@ def draw_against(d: Diagnostics, item: Association | Grouping, names: Sequence[s
             found = f"η² = {item.eta2[j]:.2f}"
         p = "p < 0.001" if item.p[j] < 0.001 else f"p = {item.p[j]:.3f}"
         bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
-        one.set_title(f"{_shortened(names[j])}{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold)
+        one.set_title(
+            f"{_shortened(names[j])}{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold
+        )
     height = figure.get_size_inches()[1]
     whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
     name = f"{verbatim(item.called)} (n = {item.n}; p corrected over components{whiskers})"
@@ -236,7 +268,8 @@ def _shortened(name: str) -> str:
 
 
 def _grid(names: Sequence[str], foot: float) -> tuple[Any, list[Any]]:
-    """Small axes in rows of five; `foot` inches are kept under the last row, where the ticks have their names.
+    """Small axes in rows of five; `foot` inches are kept under the last row, where the ticks have
+    their names.
 
     Places are given, not found: matplotlib's search for them takes longer than drawing.
     """
@@ -287,7 +320,9 @@ def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
     axes.plot(ends, level + slope * ends, color=_ORANGE, linewidth=1.2)
 
 
-def _points(axes: Any, x: np.ndarray, y: np.ndarray, colour: str = _BLUE, cells: int = 80, **style: Any) -> None:
+def _points(
+    axes: Any, x: np.ndarray, y: np.ndarray, colour: str = _BLUE, cells: int = 80, **style: Any
+) -> None:
     """One point per person; of very many their density, darker where they are more."""
     if np.size(y) <= MOST_POINTS:
         axes.scatter(x, y, color=colour, linewidths=0, **style)
@@ -312,10 +347,14 @@ def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
 
 
 def draw_effects(found: AssociationTables, k: int) -> Any:
-    """Each term's estimates with their 95 % intervals; the size of its effects where a term has several columns."""
+    """Each term's estimates with their 95 % intervals; the size of its effects where a term has
+    several columns.
+    """
     tests = {name: np.array(values) for name, values in found.tests.items()}
     keys = ("kind", "term", "measure")
-    terms = list(dict.fromkeys(zip(*(found.tests[key] for key in keys), strict=True)))[:MOST_COLUMNS]
+    terms = list(dict.fromkeys(zip(*(found.tests[key] for key in keys), strict=True)))[
+        :MOST_COLUMNS
+    ]
     columns = min(3, len(terms))
     rows = -(-len(terms) // columns)
     wide = max(4.4 if columns == 1 else 2.8, 0.16 * k + 1.2)  # the line below takes 4.2
@@ -327,7 +366,12 @@ def draw_effects(found: AssociationTables, k: int) -> Any:
         middle = tests["standardized" if several else "estimate"][own]
         for chosen, colour in ((p < 0.05, _ORANGE), (~(p < 0.05), _GREY)):
             if not several:
-                one.vlines(at[chosen], tests["ci_low"][own][chosen], tests["ci_high"][own][chosen], color=colour)
+                one.vlines(
+                    at[chosen],
+                    tests["ci_low"][own][chosen],
+                    tests["ci_high"][own][chosen],
+                    color=colour,
+                )
             one.plot(at[chosen], middle[chosen], "o", color=colour, markersize=4)
         one.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         _component_ticks(one, k)
@@ -342,9 +386,13 @@ def draw_effects(found: AssociationTables, k: int) -> Any:
 
 
 def draw_along(one: AdjustedColumn, called: Sequence[str], measures: Sequence[str] = ()) -> Any:
-    """Adjusted loadings of every component (of every measure) along a column, with what the model expects."""
+    """Adjusted loadings of every component (of every measure) along a column, with what the model
+    expects.
+    """
     names, k = None if one.labels is None else _group_names(one.labels), len(called)
-    figure, axes = _grid([*called] * max(1, len(measures)), 0.22 if names is None else _room_for(names))
+    figure, axes = _grid(
+        [*called] * max(1, len(measures)), 0.22 if names is None else _room_for(names)
+    )
     spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
     for j, small in enumerate(axes):
         mean, low, high = one.expected[:, :, j]
@@ -359,7 +407,9 @@ def draw_along(one: AdjustedColumn, called: Sequence[str], measures: Sequence[st
             small.set_xlim(-0.5, len(names) - 0.5)
         of = f", {measures[j // k]}" if measures else ""
         small.set_title(f"{_shortened(called[j % k])}{j % k + 1}{of}", fontsize=7, pad=3, y=1.0)
-    text = f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
+    text = (
+        f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
+    )
     figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
     figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
     return figure
@@ -371,17 +421,26 @@ def draw_norm(found: NormTables) -> Any:
     k = found.scores.shape[1] // len(measures)
     figure, rows_of_axes = _new_axes(max(5.2, 0.4 * k + 1), 3.4 * len(measures), 1, len(measures))
     spread = 0.3 * ((np.arange(len(found.scores)) * 0.618) % 1 - 0.5)
-    for (axes,), measure, scores in zip(rows_of_axes, measures, np.split(found.scores, len(measures), 1), strict=True):
-        for own, colour, aside, label in ((True, _GREY, -0.18, "reference"), (False, _ORANGE, 0.18, "others")):
+    for (axes,), measure, scores in zip(
+        rows_of_axes, measures, np.split(found.scores, len(measures), 1), strict=True
+    ):
+        for own, colour, aside, label in (
+            (True, _GREY, -0.18, "reference"),
+            (False, _ORANGE, 0.18, "others"),
+        ):
             rows = found.reference == own
             at = np.arange(k)[None] + (aside + spread[rows])[:, None]
-            _points(axes, at.ravel(), scores[rows].ravel(), colour, 10 * k, s=5, alpha=0.6, label=label)
+            _points(
+                axes, at.ravel(), scores[rows].ravel(), colour, 10 * k, s=5, alpha=0.6, label=label
+            )
         for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
             axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
         _component_ticks(axes, k)
         axes.set_title(measure, fontsize=8)
         axes.set_xlabel("component", fontsize=9)
-        axes.set_ylabel(f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8)
+        axes.set_ylabel(
+            f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8
+        )
     rows_of_axes[0][0].legend(fontsize=7, frameon=False)
     return figure
 
@@ -437,8 +496,10 @@ def _new_axes(
     margins: tuple[float, float, float, float] | None = None,
     aside: float = 0.0,
 ) -> tuple[Any, Any]:
-    """A grid of axes. `margins` (left, right, bottom and top of each, in inches) are given where the text around the
-    axes is known: matplotlib's search for places takes as long as drawing. `aside` inches at the right stay free."""
+    """A grid of axes. `margins` (left, right, bottom and top of each, in inches) are given where
+    the text around the axes is known: matplotlib's search for places takes as long as drawing.
+    `aside` inches at the right stay free.
+    """
     figure = new_figure(width, height, DPI)
     if margins is None:
         figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)

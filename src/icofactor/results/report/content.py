@@ -28,12 +28,22 @@ from icofactor.results.meaning import (
     verdict,
 )
 from icofactor.results.report.layers import Block, page_cortex, short
-from icofactor.results.report.tables import added_by_chance, gibibytes, mesh_text, norm_summary, settings_of
+from icofactor.results.report.tables import (
+    added_by_chance,
+    gibibytes,
+    mesh_text,
+    norm_summary,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.description import FitDescription
-    from icofactor.results.report.association_files import AssociationTables, LatentTables, NormTables
+    from icofactor.results.report.association_files import (
+        AssociationTables,
+        LatentTables,
+        NormTables,
+    )
 
 _MOST_COLUMNS, _MOST_CURVES = 40, 6
 _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
@@ -43,14 +53,21 @@ _CHARTS: tuple[tuple[str, dict[str, str]], ...] = (
     ),
     (
         "Do two groups give other people the same loadings?",
-        {"loadings": "loadings", "loadings_adjusted": "without global mean", "null_loadings": "rotated maps"},
+        {
+            "loadings": "loadings",
+            "loadings_adjusted": "without global mean",
+            "null_loadings": "rotated maps",
+        },
     ),
     (
         "Error, relative to the between-subject variance",
         {"bicv": "blocks left out", "heldout": "subjects left out", "error": "data fitted"},
     ),
     ("Gain of one more component", {"gain": "in the data fitted"}),
-    ("Do random starts agree?", {"cophenetic": "cophenetic correlation", "dispersion": "dispersion"}),
+    (
+        "Do random starts agree?",
+        {"cophenetic": "cophenetic correlation", "dispersion": "dispersion"},
+    ),
 )
 """Curves of a selection that are drawn together: title, and column → its name."""
 
@@ -70,7 +87,9 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
         "stability": short(more.stability),
         "loading_se": None if more.loading_se is None else block.numbers(more.loading_se),
         "overlap": _overlap(more.overlap),
-        "associations": None if fit.associations is None else _associations(fit.associations, block),
+        "associations": None
+        if fit.associations is None
+        else _associations(fit.associations, block),
         "latent": None if fit.latent is None else _latent(fit.latent),
         "norm": None if fit.norm is None else _norm(fit.norm, block),
         "timing": short(d.timing),
@@ -82,11 +101,19 @@ def page_content(fit: FitDescription, tables: Mapping[str, str]) -> str:
 
 
 def _readable(record: Mapping[str, Any]) -> str:
-    """How the fit was made. Where its files lie stays in provenance.json: a page is shared more freely."""
+    """How the fit was made. Where its files lie stays in provenance.json: a page is shared more
+    freely.
+    """
     read = record.get("inputs")
     inputs = counted(len(read) if isinstance(read, Mapping) else 0, "file")
-    shown = {name: _without_folders(short(value)) for name, value in record.items() if name not in ("data", "inputs")}
-    shown["inputs"] = f"{inputs}; provenance.json lists their paths, checksums and the reading steps"
+    shown = {
+        name: _without_folders(short(value))
+        for name, value in record.items()
+        if name not in ("data", "inputs")
+    }
+    shown["inputs"] = (
+        f"{inputs}; provenance.json lists their paths, checksums and the reading steps"
+    )
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
@@ -100,12 +127,19 @@ def _without_folders(value: Any) -> Any:
 
 def _selection(choice: Choice, n_components: int) -> dict[str, Any]:
     known = [
-        (title, {name: label for name, label in curves.items() if name in choice.table}) for title, curves in _CHARTS
+        (title, {name: label for name, label in curves.items() if name in choice.table})
+        for title, curves in _CHARTS
     ]
     charts = [{"title": title, "curves": curves} for title, curves in known if curves]
-    others = [{"title": name, "curves": {name: name}} for name in list(choice.table)[1 : 1 + _MOST_CURVES]]
+    others = [
+        {"title": name, "curves": {name: name}} for name in list(choice.table)[1 : 1 + _MOST_CURVES]
+    ]
     shown = {"table": choice.table, "recommended": choice.recommended, "reasons": choice.reasons}
-    return {"charts": charts or others, "agreement": agreement_line(choice, n_components), **short(shown)}
+    return {
+        "charts": charts or others,
+        "agreement": agreement_line(choice, n_components),
+        **short(shown),
+    }
 
 
 def safe_json(content: Any) -> str:
@@ -120,7 +154,11 @@ def title_of(fit: FitDescription) -> str:
     """What was found, as a title: 10 components of deviations in thickness."""
     d = fit.diagnostics
     what = "" if d.modality in ("", "unknown") else measure_title(d.modality)
-    joined = {"none": what, "mean": f"deviations{' in ' * bool(what)}{what}", "zscore": f"{what} z-scores".strip()}
+    joined = {
+        "none": what,
+        "mean": f"deviations{' in ' * bool(what)}{what}",
+        "zscore": f"{what} z-scores".strip(),
+    }
     of = joined[fit.model.center_]
     return f"{counted(len(d.alone), 'component')}{' of ' * bool(of)}{of}"
 
@@ -146,7 +184,11 @@ def _measures(fit: FitDescription) -> dict[str, Any] | None:
         "maps": "One set of maps for all measures; every person has a loading per component and measure.",
         "loadings": "One loading per person and component; each measure has its own maps.",
     }
-    table = {"names": list(measures.names), "weight": measures.weights, "variance": measures.variance}
+    table = {
+        "names": list(measures.names),
+        "weight": measures.weights,
+        "variance": measures.variance,
+    }
     about = f"{shared[measures.share]} {scaled[measures.scale]}"
     return dict(short({**table, "explained": explained, "about": about}))
 
@@ -163,7 +205,9 @@ def _summary(fit: FitDescription) -> dict[str, Any]:
         "masked": masked // model.sites_.n_measures,
         "on": model.sites_.on,
         "mesh": mesh_text(model.sites_),
-        "hemisphere": "" if model.sites_.regions is not None and model.sites_.regions.hemi is None else d.hemisphere,
+        "hemisphere": ""
+        if model.sites_.regions is not None and model.sites_.regions.hemi is None
+        else d.hemisphere,
         "verdict": asdict(verdict(fit)),
         "meaning": meaning_of(model, d.modality, d.units),
         "trust": recurrence_line(model),
@@ -193,18 +237,24 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
         "component_order": d.component_order.tolist(),
         "tree": block.numbers(d.tree),
         "convergence": short({name: getattr(c, name) for name in c.__dataclass_fields__}),
-        "components": short({name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}),
+        "components": short(
+            {name: getattr(d, name) for name in ("alone", "unique", "l1_B", "l1_C", "extent")}
+        ),
         "alone": alone_is_a_share(d),
         "linear": short(d.linear),
         "by_chance": short(added_by_chance(fit)),
         "l1": short([d.l1_B.sum(), d.l1_C.sum()]),
-        "matrices": {name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")},
+        "matrices": {
+            name: block.numbers(getattr(d, name)) for name in ("overlap", "similarity", "together")
+        },
         "n_components": k,
         "titles": fit.titles,
         "columns": _columns(fit, block),
         "adjusted": adjustments(model),
         "left_out": dict(d.left_out),
-        "unusual": short({name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}),
+        "unusual": short(
+            {name: getattr(d.unusual, name) for name in d.unusual.__dataclass_fields__}
+        ),
         "units": fitted_units(model, d.units),
         "signed": has_signed_loadings(model),
         "recurrence": short(model.recurrence_),
@@ -214,7 +264,9 @@ def _panels(fit: FitDescription, block: Block) -> dict[str, Any]:
 
 
 def _bars(fit: FitDescription, block: Block) -> dict[str, Any]:
-    """Components in regions, of each measure that has maps of its own in its units, as in the tables."""
+    """Components in regions, of each measure that has maps of its own in its units, as in the
+    tables.
+    """
     each = [
         {
             "measure": measure,
@@ -227,15 +279,21 @@ def _bars(fit: FitDescription, block: Block) -> dict[str, Any]:
 
 
 def alone_is_a_share(d: Diagnostics) -> bool:
-    """Whether what components carry alone can be read as a share: maps that overlap much carry more than all of it."""
+    """Whether what components carry alone can be read as a share: maps that overlap much carry more
+    than all of it.
+    """
     return bool(np.all((d.unique <= d.alone + 1e-9) & (d.alone <= 1)))
 
 
 def clearest_columns(fit: FitDescription) -> list[Association | Grouping]:
-    """The participants' columns, those most clearly related to a component first; covariates say nothing any more."""
+    """The participants' columns, those most clearly related to a component first; covariates say
+    nothing any more.
+    """
     d, out = fit.diagnostics, adjusted_for(fit.model)
     every: list[Association | Grouping] = [*d.associations, *d.groupings]
-    return sorted((item for item in every if item.column not in out), key=lambda item: float(item.p.min()))
+    return sorted(
+        (item for item in every if item.column not in out), key=lambda item: float(item.p.min())
+    )
 
 
 def _overlap(table: Mapping[str, list[Any]] | None) -> dict[str, Any] | None:
@@ -267,21 +325,34 @@ def _associations(found: AssociationTables, block: Block) -> dict[str, Any]:
         }
         for one in found.columns
     ]
-    settings = {name: found.settings[name] for name in ("formula", "model", "n_permutations", "notes")}
+    settings = {
+        name: found.settings[name] for name in ("formula", "model", "n_permutations", "notes")
+    }
     known = {"people": list(found.people), "measures": list(found.measures), "over": found.over}
     return {"tests": short(found.tests), "columns": columns, **known, **short(settings)}
 
 
 def _latent(found: LatentTables) -> dict[str, Any]:
-    settings = {name: found.settings[name] for name in ("n_rows", "n_permutations", "n_bootstrap", "notes")}
+    settings = {
+        name: found.settings[name] for name in ("n_rows", "n_permutations", "n_bootstrap", "notes")
+    }
     return {"latent": short(found.latent), "variables": short(found.variables), **short(settings)}
 
 
 def _norm(found: NormTables, block: Block) -> dict[str, Any]:
     settings = {name: found.settings[name] for name in ("formula", "chosen_by", "notes")}
-    rows = {"people": list(found.people), "reference": found.reference.tolist(), "outside": list(found.outside)}
+    rows = {
+        "people": list(found.people),
+        "reference": found.reference.tolist(),
+        "outside": list(found.outside),
+    }
     rows |= {"summary": short(norm_summary(found)), "n_reference": int(found.reference.sum())}
-    return {**rows, "measures": list(found.measures), "scores": block.numbers(found.scores), **short(settings)}
+    return {
+        **rows,
+        "measures": list(found.measures),
+        "scores": block.numbers(found.scores),
+        **short(settings),
+    }
 
 
 def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
@@ -290,7 +361,9 @@ def _columns(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     for item in clearest_columns(fit)[:_MOST_COLUMNS]:
         common = {"column": item.called, "n": item.n, "p": short(item.p)}
         if isinstance(item, Association):
-            listed.append({**common, "strength": short(item.r), "values": block.numbers(item.values)})
+            listed.append(
+                {**common, "strength": short(item.r), "values": block.numbers(item.values)}
+            )
         else:
             codes = block.put(np.where(item.codes < 0, 255, item.codes).astype(np.uint8))
             listed.append(

@@ -23,7 +23,14 @@ from icofactor.results.report.drawing import (
     rasterise,
     show,
 )
-from icofactor.results.report.surfaces import Cortex, Floats, Surfaces, cortex_of, labels_on_vertices, on_vertices
+from icofactor.results.report.surfaces import (
+    Cortex,
+    Floats,
+    Surfaces,
+    cortex_of,
+    labels_on_vertices,
+    on_vertices,
+)
 
 SHARP_PERCENTILE = 99.5
 _DEFAULT_SURFACE = "inflated"
@@ -50,15 +57,17 @@ def plot_components(
     shares: Any = None,
     names: Sequence[str] = (),
 ) -> Any:
-    """Draw the components of a model on the cortex: one row per component (and measure), one column per view.
+    """Draw the components of a model on the cortex: one row per component (and measure), one column
+    per view.
 
     Parameters
     ----------
     model : CorticalFactorization
-        A fitted model. If its hemisphere is not known, it is drawn as a left one, and titles name no side.
+        A fitted model. If its hemisphere is not known, it is drawn as a left one, and titles name
+        no side.
     surface : str, default="inflated"
-        "inflated", "pial", "midthickness", "white" or "sphere" of fsaverage, or one of `surfaces`. Other meshes are
-        drawn as spheres.
+        "inflated", "pial", "midthickness", "white" or "sphere" of fsaverage, or one of `surfaces`.
+        Other meshes are drawn as spheres.
     components : sequence of int, optional
         Which components to draw, counted from 0. Default: all.
     views : str or sequence of str
@@ -66,7 +75,8 @@ def plot_components(
     cmap : str or Colormap, optional
         matplotlib colour map. Default: "viridis", or blue to orange if there are negative values.
     scale : {"shared", "each"}
-        One colour scale for all components of the model (per measure), or each component relative to its maximum.
+        One colour scale for all components of the model (per measure), or each component relative
+        to its maximum.
     units : str
         Units of the components, for the colour bar.
     dpi : int
@@ -74,8 +84,8 @@ def plot_components(
     surfaces : paths, optional
         Files or folders of surfaces, for meshes other than fsaverage.
     shares : sequence of float, optional
-        Shares of the between-subject variance, one per component of the model, shown under its name; for the share that
-        only this component explains, use `unique` of the diagnostics.
+        Shares of the between-subject variance, one per component of the model, shown under its
+        name; for the share that only this component explains, use `unique` of the diagnostics.
 
     Returns
     -------
@@ -99,10 +109,14 @@ def plot_components(
     sites, measures = model.sites_.of_measure(), getattr(model, "measures_", None)
     of = ("",) if measures is None or measures.share == "maps" else measures.names
     if names and len(names) != len(maps):
-        raise ArgumentError("names", Phrase(f"{len(names)} names"), f"one for each of {len(maps)} components")
+        raise ArgumentError(
+            "names", Phrase(f"{len(names)} names"), f"one for each of {len(maps)} components"
+        )
     cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
-        raise ArgumentError("surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}")
+        raise ArgumentError(
+            "surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}"
+        )
     each = maps.reshape(len(maps), len(of), sites.n)
     tops = np.array([[top_of(one) for one in of_component] for of_component in each])
     signed = bool(np.nanmin(maps) < 0)
@@ -122,14 +136,22 @@ def plot_components(
     bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
     name = "Part of each component's maximum" if scale == "each" else "Component"
     name = "Part of the largest value of the measure" if scale != "each" and len(of) > 1 else name
-    bar.set_label(f"{name} ({units})" if units and name == "Component" else name, fontsize=8, labelpad=2)
+    bar.set_label(
+        f"{name} ({units})" if units and name == "Component" else name, fontsize=8, labelpad=2
+    )
     return figure
 
 
 def plot_pairs(
-    model: Any, pairs: Sequence[tuple[Floats, Floats]], labels: Sequence[str], names: tuple[str, str], cortex: Cortex
+    model: Any,
+    pairs: Sequence[tuple[Floats, Floats]],
+    labels: Sequence[str],
+    names: tuple[str, str],
+    cortex: Cortex,
 ) -> Any:
-    """Pairs of maps on a model's sites side by side, NaN where there are no data, each in parts of its own maximum."""
+    """Pairs of maps on a model's sites side by side, NaN where there are no data, each in parts of
+    its own maximum.
+    """
     panels = panels_of(model.hemi_ or "left", ("lateral", "medial"))
     signed = any(bool(np.nanmin(one) < 0) for pair in pairs for one in pair)
     colours = _colour_map(None, signed)
@@ -139,7 +161,9 @@ def plot_pairs(
         for place, values in enumerate(pair):
             shown = on_vertices(model.sites_, values / top_of(values))
             painted = partial(_faded, colours=colours, signed=signed)
-            views_of.row(figure, row, label if place == 0 else "", shown, painted, first=place * len(panels))
+            views_of.row(
+                figure, row, label if place == 0 else "", shown, painted, first=place * len(panels)
+            )
     _titles(figure, [*panels, *panels], named=model.hemi_ is not None)
     height = figure.get_size_inches()[1]
     box, ends = (0.35, (foot - 0.28) / height, 0.3, 0.1 / height), (-1.0 if signed else 0.0, 1.0)
@@ -156,17 +180,27 @@ def plot_maps(
     dpi: int = 150,
     surfaces: Surfaces | None = None,
 ) -> Any:
-    """Median, standard deviation, explained variance, refinement depth (where there is any) and parcellation: one row
-    each."""
+    """Median, standard deviation, explained variance, refinement depth (where there is any) and
+    parcellation: one row each.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
     d, sites, k = diagnostics, model.sites_, len(diagnostics.alone)
     units = f" ({d.units})" if d.units else ""
-    depth = d.depth.astype(np.float64) if model.mask_ is None else np.where(model.mask_, d.depth, np.nan)
+    depth = (
+        d.depth.astype(np.float64)
+        if model.mask_ is None
+        else np.where(model.mask_, d.depth, np.nan)
+    )
     known = d.median[np.isfinite(d.median)]
     rows = [
-        (f"Median{units}", d.median, np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)), "viridis"),
+        (
+            f"Median{units}",
+            d.median,
+            np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)),
+            "viridis",
+        ),
         (f"Standard\ndeviation{units}", d.deviation, (0.0, top_of(d.deviation)), "viridis"),
         ("Explained\nvariance (share)", d.explained_map, (0.0, 1.0), "viridis"),
     ]
@@ -187,7 +221,9 @@ def plot_maps(
         left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
         box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
         if steps:
-            bar = colour_bar(figure, box, colours.resampled(int(high) + 1), (-0.5, high + 0.5), "neither")
+            bar = colour_bar(
+                figure, box, colours.resampled(int(high) + 1), (-0.5, high + 0.5), "neither"
+            )
             bar.set_ticks(np.arange(0, high + 1, max(1, high // 4)))
         else:
             bar = colour_bar(figure, box, colours, (float(low), high), _beyond(values, low, high))
@@ -195,7 +231,9 @@ def plot_maps(
     palette = ListedColormap(distinct_colours(k) / 255)
     name = "Largest\ncomponent"
     views_of.row(figure, len(rows), name, labels, partial(_labelled, palette=palette), labels=True)
-    _parcel_keys(figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows))
+    _parcel_keys(
+        figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows)
+    )
     _titles(figure, panels, named=model.hemi_ is not None)
     return figure
 
@@ -203,7 +241,12 @@ def plot_maps(
 def _beyond(values: Floats, low: float, high: float) -> str:
     """Which ends of a colour scale values go beyond, as matplotlib says it."""
     under, over = bool(np.nanmin(values) < low), bool(np.nanmax(values) > high)
-    return {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[under, over]
+    return {
+        (True, True): "both",
+        (True, False): "min",
+        (False, True): "max",
+        (False, False): "neither",
+    }[under, over]
 
 
 def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> None:
@@ -213,7 +256,10 @@ def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> No
     step = (_BAR_WIDTH - 0.1) / per_row
     top = height - _TITLE_HEIGHT - PANEL[1] * row - 0.2
     for j in range(k):
-        x, y = left + (j % per_row) * step / width, (top - (j // per_row) * min(0.2, 0.85 / (k / per_row))) / height
+        x, y = (
+            left + (j % per_row) * step / width,
+            (top - (j // per_row) * min(0.2, 0.85 / (k / per_row))) / height,
+        )
         text = {"ha": "center", "va": "center", "fontsize": 6 if k <= 25 else 4}
         dark = sum(palette(j)[:3]) < 1.5
         figure.text(
@@ -223,14 +269,18 @@ def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> No
 
 
 def _page(n_rows: int, n_columns: int, note: str, dpi: int) -> tuple[Any, float]:
-    """An empty figure with a note at its foot, and the height in inches that colour bar and note take there."""
+    """An empty figure with a note at its foot, and the height in inches that colour bar and note
+    take there.
+    """
     width = _LABEL_WIDTH + PANEL[0] * n_columns + _RIGHT_MARGIN
     lines = textwrap.wrap(note, int((width - 2 * _RIGHT_MARGIN) / _NOTE_LETTER))
     foot = _BAR_HEIGHT + _NOTE_LINE * len(lines)
     height = _TITLE_HEIGHT + PANEL[1] * n_rows + foot
     figure = new_figure(width, height, dpi)
     if lines:
-        figure.text(0.5, 0.06 / height, "\n".join(lines), ha="center", va="bottom", fontsize=6, color="0.35")
+        figure.text(
+            0.5, 0.06 / height, "\n".join(lines), ha="center", va="bottom", fontsize=6, color="0.35"
+        )
     return figure, foot
 
 
@@ -261,7 +311,9 @@ class _Views:
         width, height = figure.get_size_inches()
         bottom = height - _TITLE_HEIGHT - PANEL[1] * (row + 1)
         size = 8 if label.count("\n") < 2 else 7  # with a name
-        figure.text(0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=size)
+        figure.text(
+            0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=size
+        )
         for column, (number, vertices, raster) in enumerate(self._columns, first):
             box = (_LABEL_WIDTH + PANEL[0] * column, bottom, *PANEL)
             show(figure, box, paint(raster, values[number][vertices], colours, labels))
@@ -299,14 +351,18 @@ def _solid(level: Floats, colours: Any) -> tuple[Floats, Floats]:
 
 
 def _labelled(labels: Floats, palette: Any) -> tuple[Floats, Floats]:
-    return palette(np.maximum(labels.astype(np.int64) - 1, 0))[:, :3], (labels > 0).astype(np.float64)
+    return palette(np.maximum(labels.astype(np.int64) - 1, 0))[:, :3], (labels > 0).astype(
+        np.float64
+    )
 
 
 def _check_fitted(model: Any) -> None:
     if not hasattr(model, "components_"):
         from sklearn.exceptions import NotFittedError
 
-        raise NotFittedError(f"this {type(model).__name__} has no components to draw yet: call fit first")
+        raise NotFittedError(
+            f"this {type(model).__name__} has no components to draw yet: call fit first"
+        )
 
 
 def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
@@ -319,7 +375,10 @@ def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
 def _label(j: int, shares: Any, names: Sequence[str]) -> str:
     name = (
         textwrap.wrap(
-            verbatim(names[j].replace(" %", "\N{NO-BREAK SPACE}%")), _NAME_WIDTH, max_lines=4, placeholder="…"
+            verbatim(names[j].replace(" %", "\N{NO-BREAK SPACE}%")),
+            _NAME_WIDTH,
+            max_lines=4,
+            placeholder="…",
         )
         if names
         else []
@@ -333,11 +392,17 @@ def _used_maps(model: Any) -> Floats:
     sites, mask = model.sites_, getattr(model, "mask_", None)
     maps = np.array(model.components_, dtype=np.float64)
     if maps.ndim != 2 or maps.shape[1] != sites.n:
-        raise ArgumentError("components_", Phrase(f"shape {maps.shape}"), f"of shape (k, {sites.n}), as {sites!r} is")
+        raise ArgumentError(
+            "components_",
+            Phrase(f"shape {maps.shape}"),
+            f"of shape (k, {sites.n}), as {sites!r} is",
+        )
     if mask is not None:
         maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
     if not np.isfinite(maps).any():
-        raise ArgumentError("components_", None, "The components contain no finite value outside the mask")
+        raise ArgumentError(
+            "components_", None, "The components contain no finite value outside the mask"
+        )
     return maps
 
 

@@ -31,7 +31,9 @@ class Block:
         self._size = 0
 
     def put(self, array: np.ndarray) -> dict[str, Any]:
-        """Append an array of uint8, uint16, uint32 or float32, little-endian, aligned to four bytes."""
+        """Append an array of uint8, uint16, uint32 or float32, little-endian, aligned to four
+        bytes.
+        """
         data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
         ticket = {"type": str(array.dtype), "at": self._size, "n": int(array.size)}
         padded = data + b"\0" * (-len(data) % 4)
@@ -56,7 +58,9 @@ class Block:
 def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
     """Values as 1 to 65535 over their range, 0 where not finite; low and high end of the range."""
     known = np.isfinite(values)
-    low, high = (float(values[known].min()), float(values[known].max())) if known.any() else (0.0, 0.0)
+    low, high = (
+        (float(values[known].min()), float(values[known].max())) if known.any() else (0.0, 0.0)
+    )
     width = high - low if high > low else 1.0
     codes = np.zeros(values.shape, dtype=np.uint16)
     codes[known] = 1 + np.round(65534 * (values[known] - low) / width).astype(np.uint16)
@@ -87,7 +91,9 @@ def page_cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
     sites, shapes = model.sites_, cortex.shapes
     halves = []
     for number, half in enumerate(cortex.hemispheres):
-        lines = face_lines(sites, model.design_.faces, number if sites.n_hemispheres == 2 else 0, half)
+        lines = face_lines(
+            sites, model.design_.faces, number if sites.n_hemispheres == 2 else 0, half
+        )
         n = len(half.vertices)
         identity = np.array_equal(half.vertices, np.arange(n))
         halves.append(
@@ -102,7 +108,9 @@ def page_cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
                 "lines": {
                     "corners": block.indices(lines.corners, n),
                     "weights": block.put(np.round(255 * lines.weights[:, :2]).astype(np.uint8)),
-                    "segments": block.indices(lines.segments, 2**16 if len(lines.corners) <= 2**16 else 2**32),
+                    "segments": block.indices(
+                        lines.segments, 2**16 if len(lines.corners) <= 2**16 else 2**32
+                    ),
                 },
             }
         )
@@ -139,12 +147,20 @@ def _regions(cortex: Cortex, regions: Mapping[str, Labels], block: Block) -> dic
 
 
 def _all_layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
-    """The layers of every measure that has maps of its own; those after the first are told apart by their keys."""
+    """The layers of every measure that has maps of its own; those after the first are told apart by
+    their keys.
+    """
     found = []
     for number, (measure, one) in enumerate(fit.by_measure()):
         for layer in _layers(one, block):
-            of = {"measure": measure} | {part: f"{layer[part]}, {measure}" for part in ("name", "group")}
-            found.append(layer | (of if measure else {}) | ({"key": f"{layer['key']}:{measure}"} if number else {}))
+            of = {"measure": measure} | {
+                part: f"{layer[part]}, {measure}" for part in ("name", "group")
+            }
+            found.append(
+                layer
+                | (of if measure else {})
+                | ({"key": f"{layer['key']}:{measure}"} if number else {})
+            )
     return found
 
 
@@ -152,7 +168,9 @@ def _layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     """One per map; values on the drawn vertices, hemispheres one after the other."""
     model, d, cortex, titles = fit.model, fit.diagnostics, fit.cortex, fit.titles
     mask, units = model.mask_, d.units
-    hidden = (lambda values: values) if mask is None else (lambda values: np.where(mask, values, np.nan))
+    hidden = (
+        (lambda values: values) if mask is None else (lambda values: np.where(mask, values, np.nan))
+    )
     maps = hidden(np.asarray(model.components_, dtype=np.float64))
     layers = []
     tops = [top_of(one) for one in maps]
@@ -161,25 +179,50 @@ def _layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
         end = {"low": -tops[j] if signed else 0.0, "high": tops[j], "shared": max(tops), "cut": 0.2}
         layers.append(
             _layer(block, model, cortex, one, "component", titles[j], signed=signed, **end)
-            | {"units": component_units(model, units), "scale": scale_label(model, units), "share": short(d.unique[j])}
+            | {
+                "units": component_units(model, units),
+                "scale": scale_label(model, units),
+                "share": short(d.unique[j]),
+            }
         )
     spans = {
         "median": (d.median, "Median over subjects", units, *_middle(d.median)),
-        "deviation": (d.deviation, "Standard deviation over subjects", units, 0.0, top_of(d.deviation)),
+        "deviation": (
+            d.deviation,
+            "Standard deviation over subjects",
+            units,
+            0.0,
+            top_of(d.deviation),
+        ),
         "explained": (d.explained_map, "Explained between-subject variance", "share", 0.0, 1.0),
     }
     for key, (values, name, unit, low, high) in spans.items():
-        layers.append(_layer(block, model, cortex, values, key, name, low=low, high=high) | {"units": unit})
+        layers.append(
+            _layer(block, model, cortex, values, key, name, low=low, high=high) | {"units": unit}
+        )
     depth = hidden(d.depth.astype(np.float64))
     deepest = max(1.0, float(np.nanmax(depth)))
     layers.append(
-        _layer(block, model, cortex, depth, "depth", "Refinement depth", low=0.0, high=deepest, steps=True, cut=0.01)
+        _layer(
+            block,
+            model,
+            cortex,
+            depth,
+            "depth",
+            "Refinement depth",
+            low=0.0,
+            high=deepest,
+            steps=True,
+            cut=0.01,
+        )
         | {"units": "divisions"}
     )
     parts = [
         labels[half.vertices]
         for labels, half in zip(
-            _halves(labels_on_vertices(model.sites_, d.parcellation), cortex), cortex.hemispheres, strict=True
+            _halves(labels_on_vertices(model.sites_, d.parcellation), cortex),
+            cortex.hemispheres,
+            strict=True,
         )
     ]
     layers.append(
@@ -206,7 +249,10 @@ def _error_layers(fit: FitDescription, block: Block) -> list[dict[str, Any]]:
     for number, (measure, one) in enumerate(fit.by_measure()):
         mask, of = one.model.mask_, f", {measure}" * bool(measure)
         shown = each[measure] if mask is None else np.where(mask, each[measure], np.nan)
-        tops, units = [top_of(error) for error in shown], component_units(one.model, one.diagnostics.units)
+        tops, units = (
+            [top_of(error) for error in shown],
+            component_units(one.model, one.diagnostics.units),
+        )
         key = f"error:{measure}" if number else "error"
         for j, error in enumerate(shown):
             ends = {"low": 0.0, "high": tops[j], "shared": max(tops)}
@@ -220,7 +266,9 @@ def _layer(
     block: Block, model: Any, cortex: Cortex, values: np.ndarray, key: str, name: str, **more: Any
 ) -> dict[str, Any]:
     parts = _halves(on_vertices(model.sites_, values), cortex)
-    drawn = np.concatenate([part[half.vertices] for part, half in zip(parts, cortex.hemispheres, strict=True)])
+    drawn = np.concatenate(
+        [part[half.vertices] for part, half in zip(parts, cortex.hemispheres, strict=True)]
+    )
     codes, low, high = quantised(drawn)
     group = {"component": "Component", "error": "Standard error of the component"}.get(key, name)
     drawn_as = {"key": key, "name": name, "group": group}
@@ -235,5 +283,9 @@ def _halves(parts: list[Any], cortex: Cortex) -> list[Any]:
 def _middle(values: np.ndarray) -> tuple[float, float]:
     """Ends of a colour scale that need not start at 0."""
     known = values[np.isfinite(values)]
-    low, high = np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)) if known.size else (0.0, 1.0)
+    low, high = (
+        np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE))
+        if known.size
+        else (0.0, 1.0)
+    )
     return float(low), float(high if high > low else low + 1)

@@ -76,8 +76,8 @@ def write_page(
     Parameters
     ----------
     fitted : path
-        Folder with model.zip and diagnostics.npz. The page also shows provenance.json, methods.md and the results of
-        `icofactor select` and `icofactor associate` if they exist.
+        Folder with model.zip and diagnostics.npz. The page also shows provenance.json, methods.md
+        and the results of `icofactor select` and `icofactor associate` if they exist.
     out : path, optional
         Folder for the page and the figures. Default: `fitted`.
     surfaces : paths, optional
@@ -127,13 +127,21 @@ def write_page(
     with place.filled() as new:
         tables = {name: name for name in write_page_tables(new, fit)} | beside
         (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
-        methods = with_assessment(fit.methods, fit.selection, fit.associations, fit.latent, fit.norm, last=True)
-        if overwrite and methods != fit.methods and _is_there(target, place.owned(), METHODS, fit.methods.encode()):
+        methods = with_assessment(
+            fit.methods, fit.selection, fit.associations, fit.latent, fit.norm, last=True
+        )
+        if (
+            overwrite
+            and methods != fit.methods
+            and _is_there(target, place.owned(), METHODS, fit.methods.encode())
+        ):
             (new / METHODS).write_text(methods, encoding="utf-8", newline="\n")
         if figures:
             (new / FIGURES).mkdir()
             for name, content, done in drawn_panels(fit):
-                if not (name == COMPONENTS and _is_there(target, place.owned(), COMPONENTS, content)):
+                if not (
+                    name == COMPONENTS and _is_there(target, place.owned(), COMPONENTS, content)
+                ):
                     (new / FIGURES / name).write_bytes(content)
                 if report is not None:
                     report(done)
@@ -148,5 +156,9 @@ def _is_there(folder: Path, owned: Names, name: str, content: bytes) -> bool:
 def panels_in(folder: Path) -> list[str]:
     """Names of panels: those that are in the folder already, and one that every fit has."""
     place = folder / FIGURES
-    found = sorted(path.name for path in place.iterdir() if is_panel(path.name)) if place.is_dir() else []
+    found = (
+        sorted(path.name for path in place.iterdir() if is_panel(path.name))
+        if place.is_dir()
+        else []
+    )
     return [f"{FIGURES}/{name}" for name in dict.fromkeys([*found, "loadings.png"])]

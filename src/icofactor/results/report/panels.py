@@ -46,10 +46,11 @@ COMPONENTS = "components.png"
 
 
 def drawn_panels(fit: FitDescription) -> Iterator[tuple[str, bytes, float]]:
-    """Every panel, each drawn when it is asked for: name of the file, its content, and the share of all that is done.
+    """Every panel, each drawn when it is asked for: name of the file, its content, and the share of
+    all that is done.
 
-    A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale. PNG files are
-    compressed by a second thread while the PDF is drawn.
+    A panel is NAME.png and NAME.pdf; components are ten to a page, all pages on one colour scale.
+    PNG files are compressed by a second thread while the PDF is drawn.
     """
     listed = drawings_of(fit)
     with ThreadPoolExecutor(1) as pool:
@@ -70,7 +71,9 @@ def drawings_of(fit: FitDescription) -> Drawings:
 def drawn_components(fit: FitDescription) -> bytes:
     """The maps of all components on one page, as PNG."""
     units, shares = scale_label(fit.model, fit.diagnostics.units), fit.diagnostics.unique
-    figure = plot_components(fit.model, units=units, surfaces=fit.cortex, shares=shares, names=fit.atlas_names)
+    figure = plot_components(
+        fit.model, units=units, surfaces=fit.cortex, shares=shares, names=fit.atlas_names
+    )
     return figure_bytes(figure, "png", 150)
 
 
@@ -117,7 +120,14 @@ def _pages(fit: FitDescription) -> Drawings:
         return []
     model, d = fit.model, fit.diagnostics
     k, units = len(d.alone), scale_label(model, d.units)
-    draw = partial(plot_components, model, units=units, surfaces=fit.cortex, shares=d.unique, names=fit.atlas_names)
+    draw = partial(
+        plot_components,
+        model,
+        units=units,
+        surfaces=fit.cortex,
+        shares=d.unique,
+        names=fit.atlas_names,
+    )
     per_page = max(1, PER_PAGE // model.sites_.n_measures)
     return _paged("components", k, lambda chosen: draw(components=chosen), per_page)
 
@@ -125,7 +135,11 @@ def _pages(fit: FitDescription) -> Drawings:
 def _maps(fit: FitDescription) -> Drawings:
     each = fit.by_measure() if fit.cortex.hemispheres else []
     draw = lambda i: plot_maps(each[i][1].model, each[i][1].diagnostics, surfaces=fit.cortex)
-    return [("maps", lambda: draw(0))] if len(each) == 1 else _columns("maps", [name for name, _ in each], draw)
+    return (
+        [("maps", lambda: draw(0))]
+        if len(each) == 1
+        else _columns("maps", [name for name, _ in each], draw)
+    )
 
 
 def _paged(stem: str, k: int, draw: Callable[[range], Any], per_page: int = PER_PAGE) -> Drawings:
@@ -138,7 +152,10 @@ def _paged(stem: str, k: int, draw: Callable[[range], Any], per_page: int = PER_
 
 def _columns(stem: str, names: Sequence[str], draw: Callable[[int], Any]) -> Drawings:
     """One figure per column of a table, the first ones."""
-    return [(f"{stem}-{i + 1:02d}_{_file_name(name)}", partial(draw, i)) for i, name in enumerate(names[:MOST_COLUMNS])]
+    return [
+        (f"{stem}-{i + 1:02d}_{_file_name(name)}", partial(draw, i))
+        for i, name in enumerate(names[:MOST_COLUMNS])
+    ]
 
 
 def _participants(fit: FitDescription) -> Drawings:
@@ -168,13 +185,20 @@ def _behaviour(fit: FitDescription) -> Drawings:
     found = fit.latent
     if found is None:
         return []
-    one = lambda j: plot_latent(found.variables, j + 1, found.latent["explained"][j], found.latent["p"][j])
-    return [(f"behaviour-{j + 1:02d}", partial(one, j)) for j in range(min(len(found.latent["p"]), MOST_COLUMNS))]
+    one = lambda j: plot_latent(
+        found.variables, j + 1, found.latent["explained"][j], found.latent["p"][j]
+    )
+    return [
+        (f"behaviour-{j + 1:02d}", partial(one, j))
+        for j in range(min(len(found.latent["p"]), MOST_COLUMNS))
+    ]
 
 
 def is_panel(name: str) -> bool:
     """Whether this is the name of a file with a panel."""
-    return re.fullmatch(rf"({'|'.join(PANELS)})(-\d+(_[0-9A-Za-z-]+)?)?\.(png|pdf)", name) is not None
+    return (
+        re.fullmatch(rf"({'|'.join(PANELS)})(-\d+(_[0-9A-Za-z-]+)?)?\.(png|pdf)", name) is not None
+    )
 
 
 def _file_name(column: str) -> str:
@@ -203,16 +227,32 @@ PANELS: Mapping[str, Callable[[FitDescription], Drawings]] = dict(
         ("components", _pages),
         ("regions", _regions),
         ("maps", _maps),
-        _one("loadings", _diagnostics, lambda fit, d: draw_loadings(d, has_signed_loadings(fit.model))),
-        _one("subjects", _diagnostics, lambda fit, d: draw_subjects(d, fitted_units(fit.model, d.units))),
+        _one(
+            "loadings",
+            _diagnostics,
+            lambda fit, d: draw_loadings(d, has_signed_loadings(fit.model)),
+        ),
+        _one(
+            "subjects",
+            _diagnostics,
+            lambda fit, d: draw_subjects(d, fitted_units(fit.model, d.units)),
+        ),
         ("participants", _participants),
         ("associations", _associations),
         ("behaviour", _behaviour),
         _one("norm", lambda fit: fit.norm, lambda _, norm: draw_norm(norm)),
-        _one("atlas_overlap", lambda fit: fit.selection.overlap, lambda _, overlap: draw_overlap(overlap)),
+        _one(
+            "atlas_overlap",
+            lambda fit: fit.selection.overlap,
+            lambda _, overlap: draw_overlap(overlap),
+        ),
         _one("explained_variance", _diagnostics, lambda _, d: draw_explained(d)),
         _one("selection", lambda fit: fit.selection.choice, lambda _, choice: choice.plot()),
-        _one("stability", lambda fit: fit.selection.stability, lambda _, stability: draw_stability(stability)),
+        _one(
+            "stability",
+            lambda fit: fit.selection.stability,
+            lambda _, stability: draw_stability(stability),
+        ),
         _one(
             "similarity",
             lambda fit: fit.diagnostics if len(fit.diagnostics.alone) > 1 else None,

@@ -1,4 +1,6 @@
-"""What `icofactor select` left in the folder of a fit: the choice of a number, trust in components, where they lie."""
+"""What `icofactor select` left in the folder of a fit: the choice of a number, trust in components,
+where they lie.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from icofactor.sphere.names import table_file
 
 LOADINGS = table_file("loadings.tsv")
 CURVES = "selection.tsv"
-SELECTION, STABILITY, LOADINGS_SE, OVERLAP = "selection.json", "stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv"
+SELECTION, STABILITY, LOADINGS_SE, OVERLAP = (
+    "selection.json",
+    "stability.tsv",
+    "loadings_se.tsv",
+    "atlas_overlap.tsv",
+)
 _STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
 _OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
 
@@ -34,11 +41,11 @@ class SelectionFiles:
     Attributes
     ----------
     choice : how many components, and why.
-    stability : column → one number per component: "stability", "stability_5th_percentile", "relative_standard_error".
-    loading_se : (n_subjects, k) standard errors of the loadings.
+    stability : column → one number per component: "stability", "stability_5th_percentile",
+    "relative_standard_error". loading_se : (n_subjects, k) standard errors of the loadings.
     component_se : (k, n_sites) standard errors of the maps.
-    overlap : column → one value per row: "component" (from 1), "region", "share", "area", "enrichment",
-        "null_enrichment", "p", "q", "proposed_name".
+    overlap : column → one value per row: "component" (from 1), "region", "share", "area",
+        "enrichment", "null_enrichment", "p", "q", "proposed_name".
     """
 
     choice: Choice | None = None
@@ -56,13 +63,19 @@ def read_selection_files(folder: Path, model: Any, subjects: Sequence[str]) -> S
         with naming(folder / STABILITY, "table"):
             _check_sizes(stability["relative_standard_error"], errors, model)
     loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
-    return SelectionFiles(read_choice(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k))
+    return SelectionFiles(
+        read_choice(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k)
+    )
 
 
 def _check_sizes(relative: list[float], errors: np.ndarray, model: Any) -> None:
     """Refuse errors of an earlier fit with as many components: theirs are in parts of other maps."""
-    if not np.allclose(relative, relative_error(errors, model), rtol=1e-3, atol=1e-9, equal_nan=True):
-        raise Unreadable("is from another fit: its standard errors belong to other maps; run icofactor select again")
+    if not np.allclose(
+        relative, relative_error(errors, model), rtol=1e-3, atol=1e-9, equal_nan=True
+    ):
+        raise Unreadable(
+            "is from another fit: its standard errors belong to other maps; run icofactor select again"
+        )
 
 
 def read_choice(folder: Path) -> Choice | None:
@@ -72,25 +85,36 @@ def read_choice(folder: Path) -> Choice | None:
     if found is None:
         return None
     with naming(path, "record"):
-        table, recommended, reasons = (found.get(name) for name in ("table", "recommended", "reasons"))
-        number = lambda value: value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        table, recommended, reasons = (
+            found.get(name) for name in ("table", "recommended", "reasons")
+        )
+        number = lambda value: (
+            value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        )
         table = table if isinstance(table, dict) else {}
         columns = list(table.values())
-        if not columns or not all(isinstance(column, list) and all(map(number, column)) for column in columns):
+        if not columns or not all(
+            isinstance(column, list) and all(map(number, column)) for column in columns
+        ):
             raise Unreadable("contains no table of numbers by rank; icofactor select writes one")
         if len({len(column) for column in columns}) > 1 or not number(recommended):
-            raise Unreadable("is damaged: its columns differ in length, or what it recommends is not a number")
+            raise Unreadable(
+                "is damaged: its columns differ in length, or what it recommends is not a number"
+            )
         if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
             raise Unreadable("is damaged: its reasons are not sentences")
         settings = found.get("settings", {})
         if not isinstance(settings, dict):
             raise Unreadable("is damaged: its settings are not a record")
         others = found.get("others", [])
-        if not isinstance(others, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in others):
+        if not isinstance(others, list) or not all(
+            isinstance(n, int) and not isinstance(n, bool) for n in others
+        ):
             raise Unreadable("is damaged: its other good numbers are not whole numbers")
         whole = lambda column: all(isinstance(value, int) for value in column)  # None becomes NaN
         arrays = {
-            name: np.array(column, dtype=np.int64 if whole(column) else np.float64) for name, column in table.items()
+            name: np.array(column, dtype=np.int64 if whole(column) else np.float64)
+            for name, column in table.items()
         }
     return Choice(arrays, recommended, tuple(reasons), settings, tuple(others))
 
@@ -102,7 +126,9 @@ def read_record(path: Path) -> dict[str, Any] | None:
     with naming(path, "record"):
         found = read_json(path)
         if not isinstance(found, dict):
-            raise Unreadable("contains JSON that is not a record of names and values, as icofactor writes it")
+            raise Unreadable(
+                "contains JSON that is not a record of names and values, as icofactor writes it"
+            )
         return found
 
 
@@ -113,7 +139,9 @@ def _stability(path: Path, k: int) -> dict[str, list[float]] | None:
         table = columns_of(path, ("component", *_STABILITY))
         if table["component"] != [str(j + 1) for j in range(k)]:
             raise Unreadable(_other_fit(f"{len(table['component'])} components", f"{k}"))
-        return {name: numbers_in(table[name]) for name in (*_STABILITY, "n_resamples") if name in table}
+        return {
+            name: numbers_in(table[name]) for name in (*_STABILITY, "n_resamples") if name in table
+        }
 
 
 def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
@@ -121,10 +149,18 @@ def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | Non
         return None
     with naming(path, "table"):
         table = columns_of(path, (PERSON,))
-        rows, sessions, measures = table.pop(PERSON), table.pop(SESSION, None), table.pop(MEASURE, None)
+        rows, sessions, measures = (
+            table.pop(PERSON),
+            table.pop(SESSION, None),
+            table.pop(MEASURE, None),
+        )
         if measures is not None and sessions is None:
             rows = [f"{person}_{measure}" for person, measure in zip(rows, measures, strict=True)]
-        known = rows == list(subjects) if sessions is None else _are_fitted(rows, sessions, path.parent, len(subjects))
+        known = (
+            rows == list(subjects)
+            if sessions is None
+            else _are_fitted(rows, sessions, path.parent, len(subjects))
+        )
         if not known or len(table) != k:
             found = f"{len(rows)} subjects and {len(table)} components"
             raise Unreadable(_other_fit(found, f"{len(subjects)} and {k}, or other subjects"))
@@ -172,11 +208,17 @@ def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table: dict[str, list[Any]] = dict(columns_of(path, ("component", "region", *_OVERLAP, "proposed_name")))
+        table: dict[str, list[Any]] = dict(
+            columns_of(path, ("component", "region", *_OVERLAP, "proposed_name"))
+        )
         numbers = numbers_in(table["component"])
         if set(numbers) != set(range(1, k + 1)):
             raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
-        columns = {name: numbers_in(table[name]) for name in table if name in (*_OVERLAP, "n_spins") or is_of(name)}
+        columns = {
+            name: numbers_in(table[name])
+            for name in table
+            if name in (*_OVERLAP, "n_spins") or is_of(name)
+        }
         return table | {"component": [int(j) for j in numbers]} | columns
 
 
@@ -185,7 +227,9 @@ def _other_fit(found: str, wanted: str) -> str:
     return f"is from another fit: {why}; run icofactor select again or remove it"
 
 
-def columns_of(path: Path, needed: Sequence[str], command: str = "icofactor select") -> dict[str, list[str]]:
+def columns_of(
+    path: Path, needed: Sequence[str], command: str = "icofactor select"
+) -> dict[str, list[str]]:
     """Columns of a TSV file as icofactor writes one."""
     columns, _ = read_table(path)
     missing = [name for name in needed if name not in columns]

@@ -25,7 +25,11 @@ from icofactor.sphere.triangles import locate_in_mesh
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_NILEARN = {"inflated": ("inflated", "infl"), "pial": ("pial", "pial"), "white": ("white_matter", "white")}
+_NILEARN = {
+    "inflated": ("inflated", "infl"),
+    "pial": ("pial", "pial"),
+    "white": ("white_matter", "white"),
+}
 """Shape → nilearn's name of it, and the beginning of the name of its file."""
 _FILE_KINDS = {
     "very_inflated": "very inflated",
@@ -100,16 +104,19 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     Parameters
     ----------
     sites : all sites of a mesh.
-    hemi : "left", "right", "both", or None for one hemisphere of unknown side, which is drawn as a left one.
-    surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex with the sites; a
-        Cortex is taken as it is.
+    hemi : "left", "right", "both", or None for one hemisphere of unknown side, which is drawn as a
+        left one.
+    surfaces : surface files (GIFTI or FreeSurfer), or folders of them, registered vertex by vertex
+        with the sites; a Cortex is taken as it is.
     """
     if isinstance(surfaces, Cortex):
         return surfaces
     sides = hemispheres(hemi or "left")
     if not sites.placed:
         raise ArgumentError(
-            "parcels", None, "The positions of the regions are not known; fit with their atlas ({parcels}) to draw them"
+            "parcels",
+            None,
+            "The positions of the regions are not known; fit with their atlas ({parcels}) to draw them",
         )
     sites = sites.surface
     if sites.n != sites.n_mesh:
@@ -118,11 +125,17 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
         given = [surfaces] if isinstance(surfaces, str | Path) else list(surfaces)
         return _from_files(sites, sides, [Path(path) for path in given])
     if sites.triangles is None:
-        raise ArgumentError("surfaces", sites, "Drawing needs the mesh's triangles, or surface files")
+        raise ArgumentError(
+            "surfaces", sites, "Drawing needs the mesh's triangles, or surface files"
+        )
     if fsaverage_level(sites.name or "") is None:
         fs_lr = is_fs_lr(mesh_name_of(sites))
         hint = " icofactor report --surfaces draws on surfaces of the same mesh."
-        hint = " icofactor report --surfaces draws on the HCP's midthickness or inflated files." if fs_lr else hint
+        hint = (
+            " icofactor report --surfaces draws on the HCP's midthickness or inflated files."
+            if fs_lr
+            else hint
+        )
         return Cortex(tuple(_sphere(sites, side) for side in sides), f"Drawn on the sphere.{hint}")
     return _fsaverage(sites, sides)
 
@@ -130,7 +143,8 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
 def cortex_or_reason(
     sites: Sites, hemi: str | None, surfaces: Surfaces | None = None, own: Sequence[str | Path] = ()
 ) -> Cortex:
-    """The surfaces of a mesh; without surface files, a mesh that cannot be drawn gives a Cortex that says why.
+    """The surfaces of a mesh; without surface files, a mesh that cannot be drawn gives a Cortex
+    that says why.
 
     Parameters
     ----------
@@ -140,7 +154,11 @@ def cortex_or_reason(
     if surfaces is None and there and sites.placed and fsaverage_level(mesh_name_of(sites)) is None:
         try:
             return _from_files(sites.surface, hemispheres(hemi or "left"), there, mean=True)
-        except (ArgumentError, FileError, OSError):  # of another mesh, as before maps were resampled, or damaged
+        except (
+            ArgumentError,
+            FileError,
+            OSError,
+        ):  # of another mesh, as before maps were resampled, or damaged
             pass
     try:
         return cortex_of(sites, hemi, surfaces)
@@ -160,14 +178,18 @@ def n_vertices(sites: Sites) -> int:
 
 
 def on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Floats]:
-    """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces around it, or the
-    value of its parcel."""
+    """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces
+    around it, or the value of its parcel.
+    """
     shown = sites.on_surface(np.asarray(values, dtype=np.float64), np.nan)
     halves = np.split(shown, len(sites.frames), axis=-1)
     if sites.on != "faces":
         return halves
     to_vertices = face_to_vertex(sites.triangles, n_vertices(sites))  # type: ignore[arg-type]
-    return [(to_vertices @ half.reshape(-1, half.shape[-1]).T).T.reshape(*half.shape[:-1], -1) for half in halves]
+    return [
+        (to_vertices @ half.reshape(-1, half.shape[-1]).T).T.reshape(*half.shape[:-1], -1)
+        for half in halves
+    ]
 
 
 def labels_on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Ints]:
@@ -192,17 +214,23 @@ def _unit_vertices(sites: Sites, side: str) -> Floats:
     triangles = np.asarray(sites.triangles)
     if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
         return icosphere(sites.level).vertices
-    raise ArgumentError("sites", sites, "Drawing faces needs a mesh known by name, for its vertices")
+    raise ArgumentError(
+        "sites", sites, "Drawing faces needs a mesh known by name, for its vertices"
+    )
 
 
 def _sphere(sites: Sites, side: str) -> Hemisphere:
     unit = _unit_vertices(sites, side)
     triangles = outward(unit, np.asarray(sites.triangles, dtype=np.int64))
-    return Hemisphere(side, np.arange(len(unit)), triangles, {"sphere": 100 * unit}, np.zeros(len(unit)), unit)
+    return Hemisphere(
+        side, np.arange(len(unit)), triangles, {"sphere": 100 * unit}, np.zeros(len(unit)), unit
+    )
 
 
 def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
-    """fsaverage5's surfaces, which nilearn brings along; coarser meshes use some of its vertices, finer ones all."""
+    """fsaverage5's surfaces, which nilearn brings along; coarser meshes use some of its vertices,
+    finer ones all.
+    """
     standard = freesurfer_mesh(_DRAWN_LEVEL).vertices
     own = Sites.named(sites.name)  # type: ignore[arg-type]
     assert own.triangles is not None and own.level is not None
@@ -225,7 +253,9 @@ def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
 
 
 def embedded_shape(name: str, side: str) -> Floats:
-    """Coordinates of fsaverage5 from nilearn, whose import takes longer than reading its files does."""
+    """Coordinates of fsaverage5 from nilearn, whose import takes longer than reading its files
+    does.
+    """
     key, begin = _NILEARN[name]
     file = _embedded(f"{begin}_{side}.gii.gz")
     if file is not None:
@@ -250,7 +280,9 @@ def _embedded(name: str) -> Path | None:
     """A file of nilearn's, where this release has it in its usual place."""
     package = find_spec("nilearn")
     origin = None if package is None else package.origin
-    path = None if origin is None else Path(origin).parent / "datasets" / "data" / "fsaverage5" / name
+    path = (
+        None if origin is None else Path(origin).parent / "datasets" / "data" / "fsaverage5" / name
+    )
     return path if path is not None and path.is_file() else None
 
 
@@ -261,7 +293,9 @@ def _nearest(among: Floats, points: Floats) -> Ints:
 
 
 def outward(vertices: Floats, triangles: Ints) -> Ints:
-    """The same triangles, turned so that they are seen counterclockwise from outside; right spheres may be mirrored."""
+    """The same triangles, turned so that they are seen counterclockwise from outside; right spheres
+    may be mirrored.
+    """
     a, b, c = np.moveaxis((vertices - vertices.mean(axis=0))[triangles], 1, 0)
     return triangles if np.einsum("ij,ij->", a, np.cross(b, c)) > 0 else triangles[:, ::-1]
 
@@ -269,13 +303,18 @@ def outward(vertices: Floats, triangles: Ints) -> Ints:
 # Files of the user's
 
 
-def _from_files(sites: Sites, sides: Sequence[str], given: Sequence[Path], mean: bool = False) -> Cortex:
+def _from_files(
+    sites: Sites, sides: Sequence[str], given: Sequence[Path], mean: bool = False
+) -> Cortex:
     """Surfaces by kind; of several of a kind the first, or their mean."""
     wanted = n_vertices(sites)
     found: dict[str, dict[str, tuple[Floats, Ints]]] = {side: {} for side in sides}
     counts: dict[tuple[str, str], int] = {}
     for path, listed in _candidates(given):
-        side, kind = side_of(path.name)[0] or (sides[0] if len(sides) == 1 else None), _kind_of(path)
+        side, kind = (
+            side_of(path.name)[0] or (sides[0] if len(sides) == 1 else None),
+            _kind_of(path),
+        )
         if side is None or kind is None:
             if listed:
                 raise FileError(
@@ -310,7 +349,11 @@ def _candidates(given: Sequence[Path]) -> list[tuple[Path, bool]]:
     listed: list[tuple[Path, bool]] = []
     for path in given:
         if path.is_dir():
-            listed += [(file, False) for file in sorted([*path.glob("*"), *path.glob("surf/*")]) if _is_surface(file)]
+            listed += [
+                (file, False)
+                for file in sorted([*path.glob("*"), *path.glob("surf/*")])
+                if _is_surface(file)
+            ]
         elif path.is_file():
             listed.append((path, True))
         else:
@@ -339,13 +382,21 @@ def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) 
         if not np.array_equal(np.sort(listed, axis=1), np.sort(triangles, axis=1)):
             first = next(iter(files))
             raise ArgumentError(
-                "surfaces", Phrase(f"other triangles in the {side} {kind} than in the {side} {first}"), "of one mesh"
+                "surfaces",
+                Phrase(f"other triangles in the {side} {kind} than in the {side} {first}"),
+                "of one mesh",
             )
     unit = sites.coordinates[sites.hemisphere == int(side == "right" and len(sites.frames) == 2)]
     if sites.on == "faces":
-        unit = shapes["sphere"] if "sphere" in shapes else np.zeros((len(next(iter(shapes.values()))), 3))
+        unit = (
+            shapes["sphere"]
+            if "sphere" in shapes
+            else np.zeros((len(next(iter(shapes.values()))), 3))
+        )
     shapes.setdefault("sphere", 100 * unit)
-    folded = next((shapes[kind] for kind in ("white", "midthickness", "pial") if kind in shapes), None)
+    folded = next(
+        (shapes[kind] for kind in ("white", "midthickness", "pial") if kind in shapes), None
+    )
     triangles = outward(folded if folded is not None else next(iter(shapes.values())), triangles)
     folding = np.zeros(len(unit)) if folded is None else _folding(folded, triangles)
     return Hemisphere(side, np.arange(len(unit)), triangles, shapes, folding, unit)
@@ -394,18 +445,26 @@ class Lines:
 
 
 def face_lines(sites: Sites, faces: np.ndarray, half: int, hemisphere: Hemisphere) -> Lines:
-    """Edges of the active `faces` (level, index) that belong to hemisphere number `half` of the sites."""
+    """Edges of the active `faces` (level, index) that belong to hemisphere number `half` of the
+    sites.
+    """
     own = faces[sites.face_hemisphere(faces[:, 0], faces[:, 1]) == half]
     alone = sites.regions is not None and (faces[:, 0] == sites.max_level).all()
-    if not len(own) or not hemisphere.unit.any() or alone:  # no face with data, a mesh without a sphere, parcels
-        return Lines(np.empty((0, 3), dtype=np.int64), np.empty((0, 3)), np.empty((0, 2), dtype=np.int64))
+    if (
+        not len(own) or not hemisphere.unit.any() or alone
+    ):  # no face with data, a mesh without a sphere, parcels
+        return Lines(
+            np.empty((0, 3), dtype=np.int64), np.empty((0, 3)), np.empty((0, 2), dtype=np.int64)
+        )
     points, segments = _segments(sites, own)
     found, weights = locate_in_mesh(points, hemisphere.unit, hemisphere.triangles)
     return Lines(hemisphere.triangles[found], weights, segments)
 
 
 def _segments(sites: Sites, faces: np.ndarray) -> tuple[Floats, Ints]:
-    """Points on the unit sphere and the segments between them, every edge once however many faces share it."""
+    """Points on the unit sphere and the segments between them, every edge once however many faces
+    share it.
+    """
     finest = min(_FINEST_LINES, sites.max_level)
     ends = []
     for level in np.unique(faces[:, 0]):
@@ -415,10 +474,13 @@ def _segments(sites: Sites, faces: np.ndarray) -> tuple[Floats, Ints]:
             middle = path.sum(axis=1)
             middle /= np.linalg.norm(middle, axis=1, keepdims=True)
             path = np.concatenate(
-                [np.stack([path[:, 0], middle], axis=1), np.stack([middle, path[:, 1]], axis=1)], axis=0
+                [np.stack([path[:, 0], middle], axis=1), np.stack([middle, path[:, 1]], axis=1)],
+                axis=0,
             )
         ends.append(path)
     every = np.concatenate(ends).reshape(-1, 3)
-    _, first, numbers = np.unique(np.round(every, 6) + 0.0, axis=0, return_index=True, return_inverse=True)
+    _, first, numbers = np.unique(
+        np.round(every, 6) + 0.0, axis=0, return_index=True, return_inverse=True
+    )
     segments = np.unique(np.sort(numbers.reshape(-1, 2), axis=1), axis=0)
     return every[first], segments

@@ -48,7 +48,10 @@ _COLUMNS = {
     "n": "People with a value",
     "p_corrected": "p by permutation, corrected over components",
     "group": "Value of the column",
-    **{name: f"{name.replace('_', ' ').capitalize()} of loadings, or of the objective over starts" for name in _BOX},
+    **{
+        name: f"{name.replace('_', ' ').capitalize()} of loadings, or of the objective over starts"
+        for name in _BOX
+    },
     "overlap": "Overlap of the two maps",
     "correlation_of_maps": "Correlation of the two maps",
     "correlation_of_loadings": "Correlation of the two columns of loadings",
@@ -66,11 +69,25 @@ _COLUMNS = {
 
 
 def page_tables(fit: FitDescription) -> dict[str, Columns]:
-    """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select` and `associate`."""
-    every = (_summary, _subjects, _unusual, _correlations, _groups, _similarity, _sparsity, _convergence, _resources)
+    """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select`
+    and `associate`.
+    """
+    every = (
+        _summary,
+        _subjects,
+        _unusual,
+        _correlations,
+        _groups,
+        _similarity,
+        _sparsity,
+        _convergence,
+        _resources,
+    )
     some = (_settings, *(() if fit.model.measures_ is None else (_measures,)))
     some += () if fit.norm is None else (_normative_summary,)
-    return {f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *some)}
+    return {
+        f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *some)
+    }
 
 
 def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
@@ -83,7 +100,9 @@ def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
 
 
 def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
-    """Name of a table in these folders → its address, seen from the page's folder; nothing on another drive."""
+    """Name of a table in these folders → its address, seen from the page's folder; nothing on
+    another drive.
+    """
     found = {}
     for folder in folders:
         for path in sorted(folder.glob("*.tsv")):
@@ -97,7 +116,12 @@ def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
 def _measures(fit: FitDescription) -> Columns:
     measures = fit.model.measures_
     shares = {"variance_share": measures.variance, "explained": fit.diagnostics.measure_explained}
-    return {"measure": list(measures.names), "weight": measures.weights, "factor": measures.factor, **shares}
+    return {
+        "measure": list(measures.names),
+        "weight": measures.weights,
+        "factor": measures.factor,
+        **shares,
+    }
 
 
 def _summary(fit: FitDescription) -> Columns:
@@ -108,12 +132,20 @@ def _summary(fit: FitDescription) -> Columns:
     rows: list[tuple[str, Any, str]] = [
         ("subjects", n_people(fit), ""),
         ("components", len(d.alone), ""),
-        ("components_recommended", None if fit.selection.choice is None else fit.selection.choice.recommended, ""),
+        (
+            "components_recommended",
+            None if fit.selection.choice is None else fit.selection.choice.recommended,
+            "",
+        ),
         ("components_reached_by_other_starts", n_recurring(share) if known else None, ""),
         ("other_good_starts", int(model.starts_.n_near), ""),
         ("starts", int(model.starts_.n_starts), ""),
         ("starts_continued", d.convergence.n_starts, ""),
-        ("stability", median_stability(fit.selection.stability), "median correlation with maps of resampled people"),
+        (
+            "stability",
+            median_stability(fit.selection.stability),
+            "median correlation with maps of resampled people",
+        ),
         ("explained_variance", d.explained, "share of the between-subject variance"),
         ("explained_variance_linear", d.linear, "share of the between-subject variance"),
         ("unique_by_chance", added_by_chance(fit), "share of the between-subject variance"),
@@ -126,7 +158,11 @@ def _summary(fit: FitDescription) -> Columns:
         ("unusual_from", d.unusual.limit, "robust standard deviations"),
         ("l1_B", float(d.l1_B.sum()), ""),
         ("l1_C", float(d.l1_C.sum()), ""),
-        ("permutations", None if fit.associations is None else fit.associations.settings["n_permutations"], ""),
+        (
+            "permutations",
+            None if fit.associations is None else fit.associations.settings["n_permutations"],
+            "",
+        ),
         ("reference", None if fit.norm is None else int(fit.norm.reference.sum()), "rows"),
     ]
     return _quantities(rows)
@@ -145,8 +181,9 @@ def gibibytes(memory: int) -> float | None:
 
 
 def added_by_chance(fit: FitDescription) -> float | None:
-    """What one more column of random loadings would add to the linear regression on all: 1 − R² over its degrees of
-    freedom; None where there are none."""
+    """What one more column of random loadings would add to the linear regression on all: 1 − R²
+    over its degrees of freedom; None where there are none.
+    """
     measures = fit.model.measures_
     n_means = measures.n if measures is not None and measures.share == "maps" else 1
     free = len(fit.diagnostics.loadings) - n_means - len(fit.diagnostics.alone)
@@ -154,13 +191,16 @@ def added_by_chance(fit: FitDescription) -> float | None:
 
 
 def norm_summary(found: NormTables) -> dict[str, Any]:
-    """W-scores of people outside the reference, for each component (of each measure): how many, mean, shares beyond."""
+    """W-scores of people outside the reference, for each component (of each measure): how many,
+    mean, shares beyond.
+    """
     scores = found.scores[~found.reference]
     known = np.isfinite(scores)
     n = known.sum(axis=0)
     over = lambda sums: np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
     beyond = {
-        name: over((known & far).sum(axis=0)) for name, far in (("below", scores < -Z95), ("above", scores > Z95))
+        name: over((known & far).sum(axis=0))
+        for name, far in (("below", scores < -Z95), ("above", scores > Z95))
     }
     return {"others": n, "mean": over(np.where(known, scores, 0).sum(axis=0)), **beyond}
 
@@ -168,7 +208,9 @@ def norm_summary(found: NormTables) -> dict[str, Any]:
 def _normative_summary(fit: FitDescription) -> Columns:
     assert fit.norm is not None
     names = numbered("component", len(fit.diagnostics.alone))
-    measures = {"measure": [one for one in fit.norm.measures for _ in names]} if fit.norm.measures else {}
+    measures = (
+        {"measure": [one for one in fit.norm.measures for _ in names]} if fit.norm.measures else {}
+    )
     found = norm_summary(fit.norm)
     shares = {"below": found["below"], "above": found["above"]}
     return {
@@ -218,7 +260,14 @@ def _correlations(fit: FitDescription) -> Columns:
     names = numbered("component", len(d.alone))
     every: list[Association | Grouping] = [*d.associations, *d.groupings]
     rows = [
-        (item.called, "r" if isinstance(item, Association) else "eta2", names[j], value, item.n, item.p[j])
+        (
+            item.called,
+            "r" if isinstance(item, Association) else "eta2",
+            names[j],
+            value,
+            item.n,
+            item.p[j],
+        )
         for item in every
         for j, value in enumerate(item.r if isinstance(item, Association) else item.eta2)
     ]
@@ -245,12 +294,19 @@ def _similarity(fit: FitDescription) -> Columns:
         for i in range(len(names))
         for j in range(i + 1, len(names))
     ]
-    return _by_name(("component", "other", "overlap", "correlation_of_maps", "correlation_of_loadings"), rows)
+    return _by_name(
+        ("component", "other", "overlap", "correlation_of_maps", "correlation_of_loadings"), rows
+    )
 
 
 def _sparsity(fit: FitDescription) -> Columns:
     d = fit.diagnostics
-    return {"component": numbered("component", len(d.alone)), "l1_B": d.l1_B, "l1_C": d.l1_C, "extent": d.extent}
+    return {
+        "component": numbered("component", len(d.alone)),
+        "l1_B": d.l1_B,
+        "l1_C": d.l1_C,
+        "extent": d.extent,
+    }
 
 
 def _convergence(fit: FitDescription) -> Columns:
@@ -262,7 +318,12 @@ def _convergence(fit: FitDescription) -> Columns:
     )
     spread = {name: on(c.band_updates, row) for name, row in zip(_BOX, c.band, strict=True)}
     divided = np.isin(updates, c.divisions).astype(int)
-    return {"update": updates, "best_start": on(c.updates, c.objective), **spread, "faces_divided": divided}
+    return {
+        "update": updates,
+        "best_start": on(c.updates, c.objective),
+        **spread,
+        "faces_divided": divided,
+    }
 
 
 def _by_name(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Columns:
@@ -276,13 +337,19 @@ def settings_of(fit: FitDescription) -> list[tuple[str, str]]:
     masked = model.sites_.n - n_used
     rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
     n_run = fit.diagnostics.convergence.n_starts
-    continued = f", of which the best {n_run:,} were continued" if n_run < model.starts_.n_starts else ""
+    continued = (
+        f", of which the best {n_run:,} were continued" if n_run < model.starts_.n_starts else ""
+    )
     seed = record.get("seed")
     versions = record.get("versions")
     listed = versions.items() if isinstance(versions, dict) else ()
     known = {
         "method": f"{model.solution_.method}{rules}",
-        "fitted to": {"none": "the maps", "mean": "deviations from the mean map", "zscore": "z-scores"}[model.center_],
+        "fitted to": {
+            "none": "the maps",
+            "mean": "deviations from the mean map",
+            "zscore": "z-scores",
+        }[model.center_],
         "mesh": mesh_text(model.sites_),
         f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
         "random starts": f"{model.starts_.n_starts:,}{continued}",
