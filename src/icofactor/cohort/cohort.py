@@ -386,8 +386,13 @@ class Cohort(CohortBase):
             else {name: np.asarray(participants[name]) for name in participants}
         )
         return cls(
-            X, tuple(names), sites, hemisphere=side or "left", participants=columns, **details
-        )  # type: ignore[arg-type]
+            X,
+            tuple(names),
+            sites,
+            hemisphere=side or "left",  # type: ignore[arg-type]
+            participants=columns,
+            **details,
+        )
 
     def __getitem__(self, which: Any) -> Cohort:
         """Some subjects: by a mask, row numbers, a slice, or names."""
