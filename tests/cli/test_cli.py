@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 import icofactor
-from icofactor.assessment.associations.design import complete_rows
-from icofactor.assessment.selection.agreement import strata_of
 from icofactor.cli.main import _parser, main, option_naming
-from icofactor.errors import ArgumentError, CohortError, render
+from icofactor.errors import CohortError, render
 from icofactor.progress import Stages
 
 HEAVY = [
@@ -99,56 +97,6 @@ def test_a_log_has_lines_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "fit ...\nfit: 0 s\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--n-components", "0"], "--n-components must be a whole number ≥ 1; found 0"),
-        (["--n-subjects", "0"], "--n-subjects must be a whole number ≥ 1; found 0"),
-        (
-            ["--n-subjects", "3", "--n-components", "4"],
-            "--n-components 4 is more than the 3 subjects",
-        ),
-        (
-            ["--modality", "nonsense"],
-            "--modality must be one of 'thickness', 'myelin', 'reho', 'alff'; found 'nonsense'",
-        ),
-        (["--random-seed", "-1"], "--random-seed must be a whole number ≥ 0; found -1"),
-        (["--n-subjects", "1"], "--n-subjects must be a whole number ≥ 2"),
-    ],
-)
-def test_bad_arguments_are_one_line(
-    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["demo", str(tmp_path / "out"), *SMALL, *words]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("icofactor demo: ")
-    assert message in err
-    assert err.count("\n") == 1
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["demo", "out", "--n-subjects", "many"],
-            "argument --n-subjects: must be a whole number; found 'many'",
-        ),
-        (
-            ["prepare", "maps", "-o", "s", "--smooth", "wide"],
-            "argument --smooth: must be a number; found 'wide'",
-        ),
-    ],
-)
-def test_what_is_not_a_number_is_said_plainly(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(words)
-    assert capsys.readouterr().err.endswith(f"{message}\n")
-
-
 def test_arguments_without_an_option_have_the_name_of_their_place() -> None:
     """What Python calls X or cohort is INPUT; the fits that compare calls a and b are A and B."""
     _, commands = _parser()
@@ -164,20 +112,6 @@ def test_arguments_without_an_option_have_the_name_of_their_place() -> None:
     )
     error = CohortError("sessions", "must be all, or sessions of the scans")
     assert error.describe(option_naming(commands["fit"])).startswith("--sessions: must be all")
-
-
-@pytest.mark.parametrize(
-    ("command", "ask"),
-    [
-        ("select", lambda: strata_of({}, ["age"], 3)),
-        ("associate", lambda: complete_rows({}, ["age"], 3, "raise")),
-    ],
-)
-def test_a_missing_table_is_asked_for_by_its_option(command: str, ask: Any) -> None:
-    with pytest.raises(ArgumentError) as found:
-        ask()
-    assert "give a table with " in str(found.value)
-    assert "(--participants)" in found.value.describe(option_naming(_parser()[1][command]))
 
 
 def no_work(*arguments: Any, **more: Any) -> None:
@@ -359,32 +293,6 @@ def test_ctrl_c_while_commands_load_shows_no_traceback(program: str) -> None:
     words = [sys.executable, "-c", EARLY, program]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
-
-
-LOST = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-import icofactor.__main__ as programs
-from icofactor.cli import demo
-class Interrupting:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-def run(options):
-    Interrupting()
-    time.sleep(20)
-demo.run = run
-sys.argv[:] = ["icofactor", "demo", "out"]
-sys.exit(programs.main())
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_ctrl_c_in_a_destructor_ends_the_command() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", LOST], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 130
-    assert ended.stderr == "icofactor demo: interrupted; no partial results were left behind\n"
 
 
 def test_letters_that_the_output_cannot_show_end_no_command(tmp_path: Path) -> None:
