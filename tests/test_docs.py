@@ -89,11 +89,6 @@ def test_modules_are_named_as_they_are(page: Path) -> None:
         )
 
 
-def test_commands_are_run_in_one_way() -> None:
-    for page in PAGES:
-        assert "PYTHONPATH" not in page.read_text(encoding="utf-8"), page
-
-
 def test_the_reference_lists_every_public_class_and_function() -> None:
     listed = re.findall(
         r"^   (\w+)$",

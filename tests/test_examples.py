@@ -66,36 +66,6 @@ def test_every_public_name_has_an_example(module: object, name: str) -> None:
         )
 
 
-def test_signatures_in_help_are_readable() -> None:
-    """Declarations of records, for reading files, are not for readers of `help`."""
-    classes = [
-        one for one in (getattr(module, name) for module, name in PUBLIC) if inspect.isclass(one)
-    ]
-    assert not [one.__name__ for one in classes if "Annotated" in str(inspect.signature(one))]
-    assert "best_start" in inspect.signature(ico.Multistart).parameters
-
-
-WITH_EXAMPLES = {
-    ico.CorticalFactorization: "fit fit_transform transform inverse_transform score save get_feature_names_out paper",
-    ico.Cohort: "from_array",
-    ico.Covariates: "fit apply",
-    ico.Design: "divide",
-    ico.Refinement: "paper",
-    ico.Sites: "named icosphere subset weighted from_sphere from_file parcels",
-    ico.Statistics: "from_data",
-    preprocessing.ComBat: "fit transform",
-    preprocessing.Resampler: "save",
-}
-
-
-@pytest.mark.parametrize("of", WITH_EXAMPLES, ids=lambda of: of.__name__)
-def test_methods_have_examples(of: type) -> None:
-    for name in WITH_EXAMPLES[of].split():
-        assert ">>> " in (inspect.getdoc(getattr(of, name)) or ""), (
-            f"{of.__name__}.{name} has no example"
-        )
-
-
 CALLABLE = [getattr(module, name) for module, name in PUBLIC if callable(getattr(module, name))]
 
 

@@ -95,23 +95,6 @@ def test_new_subjects_and_scanners(
     assert "10 scans" in capsys.readouterr().err
 
 
-def test_associations_do_not_test_it(place: Path, tmp_path: Path) -> None:
-    words = [
-        "associate",
-        str(place / "out"),
-        "--formula",
-        "site + sex",
-        "--permutations",
-        "99",
-        "-q",
-    ]
-    assert (
-        main([*words, "--participants", str(place / "two.tsv"), "-o", str(tmp_path / "found")]) == 0
-    )
-    about = json.loads((tmp_path / "found" / "associations.json").read_text())
-    assert "site: not tested, because the fit regressed it out of the maps" in json.dumps(about)
-
-
 @pytest.mark.parametrize(
     ("table", "more", "message"),
     [

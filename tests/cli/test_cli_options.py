@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from helpers.trees import (
     names,
     write_gifti,
 )
-from icofactor.cli import bids
-from icofactor.cli.main import _parser, main
+from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import CohortError
 
@@ -193,16 +191,3 @@ def test_the_results_of_a_fit_are_no_maps_of_subjects(
     )
     assert plan(str(tmp_path / result)) == 2
     assert "icofactor transform" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "parser", [*_parser()[1].values(), bids.parser()], ids=lambda parser: parser.prog
-)
-def test_help_keeps_names_whole(
-    parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No line ends inside CD-SPNNMF or --limit-outliers, and INPUT names no option that the command lacks."""
-    monkeypatch.setenv("COLUMNS", "80")
-    text = parser.format_help()
-    assert not [line for line in text.splitlines() if line.endswith("-")]
-    assert ("--share" in text) == ("--share" in parser._option_string_actions)

@@ -13,7 +13,7 @@ import pytest
 import icofactor as ico
 from helpers.sidecars import undescribed
 from icofactor.cli.main import main
-from icofactor.cli.select import _warn_of_size, ranks_of
+from icofactor.cli.select import ranks_of
 
 FAST = ["--splits", "2", "--starts", "2", "--nulls", "5", "-q"]
 
@@ -220,13 +220,6 @@ def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
     assert (
         maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii"
     ).is_file()
-
-
-def test_a_search_that_needs_much_memory_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    _warn_of_size(5000, 640, 10)
-    assert capsys.readouterr().err == ""
-    _warn_of_size(50000, 640, 10)  # 5 GB were seen
-    assert "4.8 GiB" in capsys.readouterr().err
 
 
 def test_ranks_in_words() -> None:

@@ -160,17 +160,6 @@ def test_provenance_lists_every_file(tmp_path: Path) -> None:
     assert any("thickness.fwhm10.fsaverage3" in step for step in provenance["steps"])
 
 
-def test_what_was_done_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "thickness.npy", X)
-    ico.load_cohort(tmp_path / "thickness.npy")
-    assert capsys.readouterr() == ("", "")
-    ico.load_cohort(tmp_path / "thickness.npy", verbose=True)
-    assert (
-        "mask: 90 sites are NaN or zero in every subject and are left out"
-        in capsys.readouterr().err
-    )
-
-
 # Files with one map per subject
 
 

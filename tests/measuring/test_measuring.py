@@ -154,5 +154,8 @@ def test_the_wheel_has_the_package_alone(tmp_path: Path) -> None:
         text=True,
     )
     with zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]) as wheel:
-        tops = {name.split("/")[0] for name in wheel.namelist()}
+        names = set(wheel.namelist())
+    tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"icofactor"}
+    assets = ROOT / "src" / "icofactor" / "results" / "report" / "assets"
+    assert names >= {str(file.relative_to(ROOT / "src")) for file in assets.iterdir()}

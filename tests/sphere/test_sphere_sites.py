@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -379,9 +377,3 @@ def test_files(tmp_path: Path) -> None:
         Sites.from_file(tmp_path / "thickness.shape.gii")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.gii"):
         Sites.from_file(tmp_path / "nowhere.gii")
-
-
-def test_import_is_light() -> None:
-    code = "import sys, icofactor.sphere as s; s.Sites.named('fsaverage5'); print('nibabel' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"

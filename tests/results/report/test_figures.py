@@ -64,15 +64,6 @@ def coloured_to_the_right(image: np.ndarray) -> bool:
     return coloured_to_the_left(image[:, ::-1])
 
 
-def test_the_sphere_has_nilearns_vertices() -> None:
-    from nilearn.datasets import load_fsaverage
-
-    part = load_fsaverage("fsaverage5")["sphere"].parts["left"]
-    sites = Sites.named("fsaverage5")
-    np.testing.assert_array_equal(np.sort(sites.triangles, axis=1), np.sort(part.faces, axis=1))
-    np.testing.assert_allclose(sites.coordinates, part.coordinates / 100, atol=5e-4)
-
-
 def test_shapes_are_nilearns(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read from its files; where these are elsewhere one day, nilearn itself is asked."""
     read = lambda: [
@@ -101,16 +92,6 @@ def test_pixels_show_the_triangle_in_front() -> None:
         assert shown.get(int(pixel)) == seen[1]
     coarse = pixels // 930 // 2 * 465 + pixels % 930 // 2
     assert (np.diff(coarse) >= 0).all()  # fine pixels of a shown one lie together
-
-
-def test_a_figure_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = charts.draw_sparsity(small_fit(Sites.named("fsaverage3"), "left")[1])
-    drawn: list[float] = []
-    draw = figure.draw
-    monkeypatch.setattr(figure, "draw", lambda renderer: (drawn.append(figure.dpi), draw(renderer)))
-    png, pdf = figure_bytes(figure, "png"), figure_bytes(figure, "pdf")
-    assert drawn == [300, 72]  # of PDF itself
-    assert png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
 
 
 def test_text_stays_inside_charts() -> None:

@@ -4,13 +4,9 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
-import zipfile
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -487,17 +483,6 @@ def test_regions_of_a_dlabel_atlas_are_on_the_page(fitted: Fitted) -> None:
         expected = np.where(coordinates[half, :, 1] > 0, IMAGE, "back")
         expected[:10] = ""
         assert [regions["names"][number] for number in numbers] == expected.tolist()
-
-
-def test_the_wheel_holds_the_pages_parts(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="hatchling is not installed: no wheel is built")
-    root = Path(__file__).parents[3]
-    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(words, cwd=root, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        for path in files("icofactor.results.report").joinpath("assets").iterdir():
-            assert archive.read(f"icofactor/results/report/assets/{path.name}") == path.read_bytes()
 
 
 def test_folders_without_a_fit_are_refused(

@@ -21,7 +21,7 @@ from icofactor.results.description import FitDescription
 from icofactor.results.meaning import adjustments, stability_line, verdict
 from icofactor.results.report.page import asset, write_page
 from icofactor.results.report.selection_files import SelectionFiles
-from icofactor.results.report.tables import norm_summary, page_tables, tables_beside
+from icofactor.results.report.tables import norm_summary, page_tables
 
 
 def test_tables_hold_what_the_page_shows(fitted: Fitted, tmp_path: Path) -> None:
@@ -82,19 +82,6 @@ def test_panels_name_tables_that_are_written(fitted: Fitted) -> None:
     }
     others |= {"stability.tsv", "loadings_se.tsv", "atlas_overlap.tsv", "associations.tsv"}
     assert named - {name for name in named if name.startswith("tables/")} >= others
-
-
-def test_tables_on_another_drive_are_not_linked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.tsv").write_text("x\n")
-    assert tables_beside(tmp_path / "page", tmp_path) == {"a.tsv": "../a.tsv"}
-
-    def refuse(*_: Any) -> str:
-        raise ValueError("path is on mount 'D:', start on mount 'C:'")
-
-    monkeypatch.setattr("icofactor.results.report.tables.os.path.relpath", refuse)
-    assert tables_beside(tmp_path / "page", tmp_path) == {}
 
 
 @pytest.mark.parametrize(
