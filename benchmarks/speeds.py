@@ -2,7 +2,7 @@
 
     python -m benchmarks.speeds                                       # all but the large store, about two minutes
     python -m benchmarks.speeds --store FOLDER                        # the large store too; made there if it is missing
-    python -m benchmarks.speeds --store FOLDER --subjects 50000
+    python -m benchmarks.speeds --store FOLDER --subjects 10000 50000
     python -m benchmarks.speeds --save benchmarks/results/speeds.tsv
 
 Run it on idle cores. Every time stands beside its ratio to a product of two 1500 × 1500 matrices, measured just before:
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -186,9 +185,17 @@ def fit_store(path: Path) -> dict[str, float]:
     begin = time.perf_counter()
     ico.CorticalFactorization(STORE_COMPONENTS, random_state=0).fit(store)
     value = time.perf_counter() - begin
-    # Linux counts in KiB.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return {"seconds": value, "GB": peak}
+    return {"seconds": value, "GB": peak_memory()}
+
+
+def peak_memory() -> float:
+    """Return the largest memory of this process so far, in GB.
+
+    Linux alone has it. `resource.getrusage` would also count the process that started this one.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    kibibytes = int(status.partition("VmHWM:")[2].split()[0])
+    return kibibytes * 1024 / 1e9
 
 
 def drop_from_page_cache(path: Path) -> None:
@@ -227,7 +234,11 @@ def main() -> None:
     )
     parser.add_argument("--store", type=Path, help="folder of the large store")
     parser.add_argument(
-        "--subjects", type=int, default=STORE_SUBJECTS, help="people in the large store"
+        "--subjects",
+        type=int,
+        nargs="+",
+        default=[STORE_SUBJECTS],
+        help="people in the large store, or in several",
     )
     parser.add_argument("--save", type=Path, help="table to write")
     parser.add_argument(
@@ -240,7 +251,8 @@ def main() -> None:
         return
     rows = run(options.quick)
     if options.store:
-        rows += store_rows(options.store, options.subjects)
+        for n_subjects in options.subjects:
+            rows += store_rows(options.store, n_subjects)
     if options.save:
         write_table(options.save, rows)
 
