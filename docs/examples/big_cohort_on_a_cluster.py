@@ -73,4 +73,4 @@ print("same components:", np.array_equal(model.components_, again.components_))
 #
 #     client = Client(scheduler_file="scheduler.json")
 #
-# :doc:`/scale` has a tested job script, and :doc:`/measured` says how much memory workers need.
+# :doc:`/scale` has a tested job script.

@@ -372,7 +372,9 @@ def update_C(
     if rules.sweeps > 0:
         ridge, lasso = penalties(rules.update, p.penalty)
         copy(C, plain_C)
-        sweep(rules.sweeps, G, BL, ones[None, :], True, ones, ones, ridge, lasso, plain_C, space)
+        # numba 0.61 would not know that ones[None, :] is contiguous, and warn of a slow product.
+        one_row = ones.reshape((1, len(ones)))
+        sweep(rules.sweeps, G, BL, one_row, True, ones, ones, ridge, lasso, plain_C, space)
         return
     multiply(G, C, space)
     if rules.update == DICTIONARY:
