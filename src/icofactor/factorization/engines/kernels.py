@@ -222,24 +222,24 @@ def multiply(X: Array, Y: Array, product: Array) -> None:
     for j in range(n_rows):
         for k in range(n_columns):
             product[j, k] = 0.0
-        i = 0
-        # Five rows of Y at a time: the row of the product is loaded and stored once for all of
-        # them.
-        while i + 5 <= n_inner:
-            a = X[j, i]
-            b = X[j, i + 1]
-            c = X[j, i + 2]
-            d = X[j, i + 3]
-            e = X[j, i + 4]
+    # Five rows of Y and two of the product at a time: every number that is loaded takes part in
+    # several sums, and loading is what takes the time.
+    blocks = n_inner - n_inner % 5
+    for i in range(0, blocks, 5):
+        for row in range(0, n_rows - 1, 2):
+            j = row + 1
+            a, b, c, d, e = X[row, i], X[row, i + 1], X[row, i + 2], X[row, i + 3], X[row, i + 4]
+            f, g, h, m, n = X[j, i], X[j, i + 1], X[j, i + 2], X[j, i + 3], X[j, i + 4]
             for k in range(n_columns):
-                four = a * Y[i, k] + b * Y[i + 1, k] + c * Y[i + 2, k] + d * Y[i + 3, k]
-                product[j, k] += four + e * Y[i + 4, k]
-            i += 5
-        while i < n_inner:
-            a = X[j, i]
+                p, q, r, s, t = Y[i, k], Y[i + 1, k], Y[i + 2, k], Y[i + 3, k], Y[i + 4, k]
+                product[row, k] += a * p + b * q + c * r + d * s + e * t
+                product[j, k] += f * p + g * q + h * r + m * s + n * t
+    for i in range(n_inner):
+        # What is left over: a last row, and the last rows of Y.
+        for j in range(n_rows - n_rows % 2 if i < blocks else 0, n_rows):
+            x = X[j, i]
             for k in range(n_columns):
-                product[j, k] += a * Y[i, k]
-            i += 1
+                product[j, k] += x * Y[i, k]
 
 
 @inner
@@ -250,30 +250,43 @@ def multiply_transposed(X: Array, Y: Array, product: Array) -> None:
         return
     n_rows, n_inner = X.shape
     n_columns = Y.shape[0]
-    for j in range(n_rows):
+    # Two rows of X and five of Y at a time, as above. If their number is odd, the last row of X
+    # is taken twice.
+    for row in range(0, n_rows, 2):
+        j = min(row + 1, n_rows - 1)
         k = 0
-        # Four columns of the product at a time: the row of X is loaded once for all of them.
-        while k + 4 <= n_columns:
-            a = 0.0
-            b = 0.0
-            c = 0.0
-            d = 0.0
+        while k + 5 <= n_columns:
+            a = b = c = d = e = f = g = h = m = n = 0.0
             for i in range(n_inner):
-                x = X[j, i]
-                a += x * Y[k, i]
-                b += x * Y[k + 1, i]
-                c += x * Y[k + 2, i]
-                d += x * Y[k + 3, i]
-            product[j, k] = a
-            product[j, k + 1] = b
-            product[j, k + 2] = c
-            product[j, k + 3] = d
-            k += 4
+                x, z = X[row, i], X[j, i]
+                p, q, r, s, t = Y[k, i], Y[k + 1, i], Y[k + 2, i], Y[k + 3, i], Y[k + 4, i]
+                a += x * p
+                b += x * q
+                c += x * r
+                d += x * s
+                e += x * t
+                f += z * p
+                g += z * q
+                h += z * r
+                m += z * s
+                n += z * t
+            for column, first, second in (
+                (k, a, f),
+                (k + 1, b, g),
+                (k + 2, c, h),
+                (k + 3, d, m),
+                (k + 4, e, n),
+            ):
+                product[row, column] = first
+                product[j, column] = second
+            k += 5
         while k < n_columns:
-            a = 0.0
+            a = b = 0.0
             for i in range(n_inner):
-                a += X[j, i] * Y[k, i]
-            product[j, k] = a
+                a += X[row, i] * Y[k, i]
+                b += X[j, i] * Y[k, i]
+            product[row, k] = a
+            product[j, k] = b
             k += 1
 
 
