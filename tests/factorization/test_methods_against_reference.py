@@ -20,7 +20,8 @@ from helpers.problems import (
     relative,
     small,
 )
-from icofactor.errors import ArgumentError, DivergenceError
+from helpers.refusals import refused
+from icofactor.errors import DivergenceError
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._solve import solve
 from icofactor.factorization.design import Design
@@ -292,24 +293,24 @@ def with_L(stats: Statistics, **changes: Any) -> Statistics:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "LE-DL"}, "method='LE-DL' does not exist.*use 'DL' or 'E-DL'"),
-        ({"method": "NMF"}, "method must be one of DL, E-DL, .*; found 'NMF'"),
-        ({"n_components": None}, "n_components must be a whole number ≥ 1; found None"),
-        ({"n_components": 0}, "n_components must be a whole number ≥ 1; found 0"),
-        ({"n_components": 2.5}, "n_components must be a whole number ≥ 1; found 2.5"),
-        ({"n_components": True}, "n_components must be a whole number ≥ 1; found True"),
-        ({"n_components": 13}, "n_components=13 is more than the 12 subjects; use at most 12"),
-        ({"rules": "loose"}, "rules must be one of 'paper', 'default'; found 'loose'"),
-        ({"n_iter": -1}, "n_iter must be a whole number ≥ 0; found -1"),
-        ({"n_iter": 1.5}, "n_iter must be a whole number ≥ 0; found 1.5"),
-        ({"tol": -1e-3}, "tol must be a number ≥ 0; found -0.001"),
-        ({"tol": np.nan}, "tol must be a number ≥ 0; found nan"),
-        ({"penalty": "best"}, "penalty must be a number ≥ 0 or 'paper'; found 'best'"),
-        ({"penalty": -1.0}, "penalty must be a number ≥ 0 or 'paper'; found -1.0"),
-        ({"penalty": np.inf}, "penalty must be a number ≥ 0 or 'paper'; found inf"),
-        ({"method": "PPNMF", "penalty": 1.0}, "method='PPNMF' has no penalty; .*; found 1.0"),
-        ({"random_state": -1}, "random_state must be a whole number ≥ 0, None"),
-        ({"random_state": "seed"}, "random_state must be a whole number ≥ 0, None"),
+        ({"method": "LE-DL"}, "use 'DL' or 'E-DL'"),
+        ({"method": "NMF"}, "DL, E-DL, .*; found 'NMF'"),
+        ({"n_components": None}, "found None"),
+        ({"n_components": 0}, "found 0"),
+        ({"n_components": 2.5}, "found 2.5"),
+        ({"n_components": True}, "found True"),
+        ({"n_components": 13}, "at most 12"),
+        ({"rules": "loose"}, "found 'loose'"),
+        ({"n_iter": -1}, "found -1"),
+        ({"n_iter": 1.5}, "found 1.5"),
+        ({"tol": -1e-3}, "found -0.001"),
+        ({"tol": np.nan}, "found nan"),
+        ({"penalty": "best"}, "found 'best'"),
+        ({"penalty": -1.0}, "found -1.0"),
+        ({"penalty": np.inf}, "found inf"),
+        ({"method": "PPNMF", "penalty": 1.0}, "method='PPNMF' has no penalty"),
+        ({"random_state": -1}, "found -1"),
+        ({"random_state": "seed"}, "found 'seed'"),
     ],
 )
 @pytest.mark.parametrize("call", [solve, multistart])
@@ -317,23 +318,15 @@ def test_wrong_arguments(call: Any, arguments: dict[str, Any], message: str) -> 
     given = {"method": "PNNMF", "n_components": 3, "n_iter": 2, **arguments}
     if call is multistart:
         given["n_starts"] = 2
-    with pytest.raises(ArgumentError, match=message) as refused:
+    with refused(list(arguments)[-1], message):
         call(small().stats, **given)
-    assert refused.value.argument == list(arguments)[-1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"engine": "abacus"}, "engine must be .*; found 'abacus'"),
-        ({"n_starts": 0}, "n_starts must be a whole number ≥ 1; found 0"),
-        ({"n_starts": 1.5}, "n_starts must be a whole number ≥ 1; found 1.5"),
-    ],
-)
-def test_wrong_arguments_of_multistart(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as refused:
+@pytest.mark.parametrize("arguments", [{"engine": "abacus"}, {"n_starts": 0}, {"n_starts": 1.5}])
+def test_wrong_arguments_of_multistart(arguments: dict[str, Any]) -> None:
+    ((name, value),) = arguments.items()
+    with refused(name, f"found {value!r}"):
         multistart(small().stats, "PNNMF", 3, **{"n_starts": 2, "n_iter": 2, **arguments})
-    assert [refused.value.argument, refused.value.found] == [*arguments, *arguments.values()]
 
 
 @pytest.mark.parametrize("call", [solve, multistart])
@@ -367,66 +360,33 @@ def test_dictionary_learning_takes_negative_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "change", "message"),
+    ("method", "change", "argument", "message"),
     [
-        (
-            "PNNMF",
-            lambda B, C: (B[:-1], C),
-            r"start.B must be of shape \(20, n_components\); found \(19, 3\)",
-        ),
-        ("PNNMF", lambda B, C: (B[None], C), r"start.B must be of shape .*; found \(1, 20, 3\)"),
-        (
-            "PNNMF",
-            lambda B, C: (B, C[:, 1:]),
-            r"start.C must be of shape \(3, 12\); found \(3, 11\)",
-        ),
-        ("PNNMF", lambda B, C: (B, C[1:]), r"start.C must be of shape \(3, 12\); found \(2, 12\)"),
-        ("PNNMF", lambda B, C: (B, None), "start.C must be given too for PNNMF; found None"),
-        (
-            "PNNMF",
-            lambda B, C: (B, C, C),
-            r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found",
-        ),
-        (
-            "PNNMF",
-            lambda B, C: "first",
-            r"start must be a pair \(B, C\), a Solution or 'nndsvd'; found 'first'",
-        ),
-        ("PNNMF", lambda B, C: (-B, C), "start.B must be ≥ 0 for PNNMF; found negative values"),
-        (
-            "LE-SPNNMF",
-            lambda B, C: (B, -C),
-            "start.C must be ≥ 0 for LE-SPNNMF; found negative values",
-        ),
-        (
-            "E-PPNMF",
-            lambda B, C: (-B, None),
-            "start.B must be ≥ 0 for E-PPNMF; found negative values",
-        ),
-        (
-            "DL",
-            lambda B, C: (B * np.nan, C),
-            "start.B must be finite; found NaN or infinite values",
-        ),
-        (
-            "DL",
-            lambda B, C: (B, C * np.inf),
-            "start.C must be finite; found NaN or infinite values",
-        ),
+        ("PNNMF", lambda B, C: (B[:-1], C), "start.B", r"\(20, n_.*found \(19, 3\)"),
+        ("PNNMF", lambda B, C: (B[None], C), "start.B", r"found \(1, 20, 3\)"),
+        ("PNNMF", lambda B, C: (B, C[:, 1:]), "start.C", r"\(3, 12\); found \(3, 11\)"),
+        ("PNNMF", lambda B, C: (B, C[1:]), "start.C", r"\(3, 12\); found \(2, 12\)"),
+        ("PNNMF", lambda B, C: (B, None), "start.C", "found None"),
+        ("PNNMF", lambda B, C: (B, C, C), "start", "found tuple"),
+        ("PNNMF", lambda B, C: "first", "start", "found 'first'"),
+        ("PNNMF", lambda B, C: (-B, C), "start.B", "negative"),
+        ("LE-SPNNMF", lambda B, C: (B, -C), "start.C", "negative"),
+        ("E-PPNMF", lambda B, C: (-B, None), "start.B", "negative"),
+        ("DL", lambda B, C: (B * np.nan, C), "start.B", "NaN"),
+        ("DL", lambda B, C: (B, C * np.inf), "start.C", "infinite"),
     ],
 )
-def test_wrong_starts(method: str, change: Any, message: str) -> None:
+def test_wrong_starts(method: str, change: Any, argument: str, message: str) -> None:
     B, C = random_factors(20, 3, 12, 0)
-    with pytest.raises(ArgumentError, match=message) as refused:
+    with refused(argument, message):
         solve(small().stats, method, start=change(B, C), n_iter=1)
-    assert refused.value.argument == message.split()[0]
 
 
 def test_a_start_must_agree_with_n_components() -> None:
     B, C = random_factors(20, 3, 12, 0)
-    with pytest.raises(ValueError, match=r"start.B must be of shape \(20, 4\); found \(20, 3\)"):
+    with refused("start.B", r"\(20, 4\); found \(20, 3\)"):
         solve(small().stats, "PNNMF", 4, start=(B, C))
-    with pytest.raises(ValueError, match="n_components=13 is more than the 12 subjects"):
+    with refused("n_components", "12 subjects"):
         solve(small().stats, "PNNMF", start=random_factors(20, 13, 12, 0))
 
 

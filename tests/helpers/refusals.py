@@ -11,7 +11,7 @@ from icofactor.errors import ArgumentError, FileError
 
 
 @contextmanager
-def refused(about: str, message: str = "") -> Iterator[None]:
+def refused(about: str, message: str | None = None) -> Iterator[None]:
     """An ArgumentError about the argument of that name, or a FileError about a path that ends so, and what it says."""
     with pytest.raises((ArgumentError, FileError), match=message) as caught:
         yield
