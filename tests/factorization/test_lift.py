@@ -117,6 +117,11 @@ def test_singular_problems(lasso: float, signed: bool) -> None:
     assert (minimise(np.zeros((2, 2)), np.zeros((2, 3)), lasso, signed) == 0).all()
 
 
+def test_coordinates_that_are_zero_without_a_penalty() -> None:
+    A, rhs = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[2.0, 0.0], [1.0, 0.0]])
+    assert_optimal(A, rhs, minimise(A, rhs, 0.5, True), 0.5, True, 1e-8)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_sweeps_take_the_best_of_each_coordinate(signed: bool) -> None:
     rng = np.random.default_rng(0)
@@ -297,7 +302,7 @@ def test_the_projective_lift_never_raises_the_error(centred: bool, n_iter: int) 
 
 
 def test_sites_of_the_lift_meet_the_condition_of_a_solution() -> None:
-    """S W(2I − G) = W A where W > 0, with A, G and C of the coarse solution (method.md §10)."""
+    """S W(2I − G) = W A where W > 0 (eq. 9 is stationary), with A, G and C of the coarse solution."""
     X, start, _ = coarse_projective(True)
     A, linear = start.WX @ start.WX.T, (2 * np.eye(4) - start.WW) @ start.WX
     W = lift(X, start.WX, SCHEMES["parts"], 0.0, 1.0, sweeps=3000, G=start.WW).W

@@ -8,21 +8,22 @@ with A positive semi-definite of a few rows, and as many columns as there are si
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
-_MOST_SWEEPS = 1_000
+# Matrices whose smallest eigenvalue is below this share of the largest are taken for singular.
 _COLLINEAR = 1e-10
-_LOOK, _STILL = 15, 1e-12
-"""After so many sweeps, columns in which the last one changed less than this share of their largest
-value are done.
-"""
+# After so many sweeps, only columns that still change are swept further: those in which the last
+# sweep changed more than this share of their largest value.
+_SWEEPS_OF_ALL = 15
+_STILL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """The problem that every site poses (or every subject), min ½ zᵀ gram z − (linear x)ᵀ z + lasso
-    ‖z‖₁.
+    """The problem that every site (or every subject) poses, with values x of its own:
+    min ½ zᵀ gram z − (linear x)ᵀ z + lasso ‖z‖₁.
 
     Attributes
     ----------
@@ -43,44 +44,49 @@ def coordinate_descent(
     rhs: np.ndarray,
     lasso: float,
     signed: bool,
-    start: np.ndarray | None = None,
-    sweeps: int = 5,
+    start: np.ndarray,
+    sweeps: int,
 ) -> np.ndarray:
-    """A number of sweeps over the coordinates, all columns at once.
+    """Make a number of sweeps over the coordinates, all columns at once.
 
-    They begin at `start`, or at the solution without constraints (its positive part when not
-    `signed`).
+    They begin at `start`, or its positive part if not `signed`.
     """
-    z = (
-        np.linalg.pinv(A, hermitian=True) @ rhs
-        if start is None
-        else np.array(start, dtype=np.float64, order="C")
-    )
+    z = np.array(start, dtype=np.float64, order="C")
     if not signed:
-        z = np.maximum(z, 0.0)
-    bent = np.flatnonzero(A.diagonal() > 0)
-    bend = A.diagonal()[bent, None]
-    other = (
-        A[bent] / bend
-    )  # what the other coordinates do to this one; steps are short, so each call counts
-    other[np.arange(len(bent)), bent] = 0.0
-    targets, edges, free = rhs[bent] / bend, (lasso / bend[:, 0]).tolist(), np.empty(z.shape[1:])
-    if not signed:
-        targets -= lasso / bend
-    rows = [(other[i], targets[i], edges[i], z[j]) for i, j in enumerate(bent)]
+        np.maximum(z, 0.0, out=z)
+    diagonal = A.diagonal()
+    # Coordinates without curvature (zero components) are zero.
+    z[diagonal <= 0] = 0.0
+    # Steps are so short that each call counts: rows are looked up once, and memory is used again.
+    steps = []
+    for i in np.flatnonzero(diagonal > 0):
+        coupling = A[i] / diagonal[i]
+        coupling[i] = 0.0
+        threshold = lasso / diagonal[i]
+        target = rhs[i] / diagonal[i] - (0.0 if signed else threshold)
+        steps.append((coupling, target, threshold, z[i]))
+    free = np.empty(z.shape[1:])
     before = z
-    for sweep in range(min(sweeps, _LOOK)):
-        before = z.copy() if sweep == _LOOK - 1 else z
-        for weights, target, edge, row in rows:
-            np.subtract(target, np.dot(weights, z, out=free), out=free)
-            np.maximum(free, 0.0, out=row) if not signed else np.subtract(
-                free, free.clip(-edge, edge), out=row
-            )
-    z[A.diagonal() <= 0] = 0.0
-    if sweeps > _LOOK:
-        going = np.flatnonzero((np.abs(z - before) > _STILL * np.abs(z).max(axis=0)).any(axis=0))
-        z[:, going] = coordinate_descent(
-            A, rhs[:, going], lasso, signed, z[:, going], sweeps - _LOOK
+    for sweep in range(min(sweeps, _SWEEPS_OF_ALL)):
+        if sweep == _SWEEPS_OF_ALL - 1:
+            before = z.copy()
+        for coupling, target, threshold, row in steps:
+            np.subtract(target, np.dot(coupling, z, out=free), out=free)
+            if signed:
+                np.subtract(free, free.clip(-threshold, threshold), out=row)
+            else:
+                np.maximum(free, 0.0, out=row)
+    if sweeps > _SWEEPS_OF_ALL:
+        still = np.abs(z - before) <= _STILL * np.abs(z).max(axis=0)
+        moving = np.flatnonzero(~still.all(axis=0))
+        remaining = sweeps - _SWEEPS_OF_ALL
+        z[:, moving] = coordinate_descent(
+            A,
+            rhs[:, moving],
+            lasso,
+            signed,
+            z[:, moving],
+            remaining,
         )
     return z
 
@@ -93,8 +99,7 @@ def divide(
     start: np.ndarray,
     sweeps: int,
 ) -> np.ndarray:
-    """min ½ zᵀAz − rᵀz over z ≥ 0 with weightsᵀz = total, for every column r of `rhs`, by sweeps
-    over pairs.
+    """Return min ½ zᵀAz − rᵀz over z ≥ 0 with weightsᵀz = total, by sweeps over pairs.
 
     Parameters
     ----------
@@ -102,109 +107,88 @@ def divide(
     total : one value ≥ 0 per column
     start : n_d × columns, z ≥ 0, brought to the constraint first
     """
-    reached = weights @ start
-    even = np.ones_like(start) / (len(weights) * weights[:, None])
-    z = np.where(reached > 0, start / np.where(reached > 0, reached, 1.0), even) * total
-    gradient = A @ z - rhs
+    # All coordinates count alike in the constraint on y = weights ⊙ z.
+    A = A / np.outer(weights, weights)
+    y = weights[:, None] * start
+    reached = y.sum(axis=0)
+    y[:, reached <= 0] = 1.0
+    y *= total / y.sum(axis=0)
+    gradient = A @ y - rhs / weights[:, None]
+    pairs = list(combinations(range(len(weights)), 2))
     for _ in range(sweeps):
-        for i in range(len(weights)):
-            for j in range(i + 1, len(weights)):
-                # i gains t/weights[i], j loses t/weights[j]
-                u, v = 1 / weights[i], 1 / weights[j]
-                curvature = A[i, i] * u * u - 2 * A[i, j] * u * v + A[j, j] * v * v
-                if curvature <= 0:
-                    continue
-                t = np.clip((gradient[j] * v - gradient[i] * u) / curvature, -z[i] / u, z[j] / v)
-                z[i] += t * u
-                z[j] -= t * v
-                gradient += (A[:, i] * u - A[:, j] * v)[:, None] * t
-    return np.maximum(z, 0.0)
+        for i, j in pairs:
+            curvature = A[i, i] - 2 * A[i, j] + A[j, j]
+            if curvature <= 0:
+                continue
+            # What y_i gains, y_j loses.
+            step = (gradient[j] - gradient[i]) / curvature
+            step = np.clip(step, -y[i], y[j])
+            y[i] += step
+            y[j] -= step
+            slope = A[:, i] - A[:, j]
+            gradient += slope[:, None] * step
+    return np.maximum(y, 0.0) / weights[:, None]
 
 
-def minimise(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
-    """The solution itself, to rounding.
+def minimise(
+    A: np.ndarray,
+    rhs: np.ndarray,
+    lasso: float,
+    signed: bool,
+) -> np.ndarray:
+    """Return the solution itself, to rounding.
 
-    Sweeps find which coordinates are zero; the others then solve a linear system. A column whose
-    answer meets the optimality conditions is finished, the rest are swept further, twice as long
-    each time; what is left after that goes through an active-set solver one by one. Where
-    components are collinear, so that many answers are equally good, a ridge of 1e-10 of the largest
-    eigenvalue picks one.
+    One linear system solves all columns whose solution has no zeros. The others go through an
+    active-set solver one by one. If components are collinear, so that many answers are equally
+    good, a ridge of 1e-10 of the largest eigenvalue picks one.
     """
-    A = _conditioned(A)
-    if signed and lasso == 0:  # nothing is held at zero but what nothing bends
-        z, bent = np.zeros_like(rhs), np.flatnonzero(A.diagonal() > 0)
-        z[bent] = np.linalg.solve(A[np.ix_(bent, bent)], rhs[bent])
-        return z
-    z = coordinate_descent(A, rhs, lasso, signed, sweeps=10)
-    left, swept, sweeps = np.arange(rhs.shape[1]), 10, 10
-    while len(left):
-        exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
-        z[:, left[optimal]] = exact[:, optimal]
-        left = left[~optimal]
-        if swept >= _MOST_SWEEPS:
-            break
-        sweeps, swept = 2 * sweeps, swept + 2 * sweeps
-        if len(left):
-            z[:, left] = coordinate_descent(A, rhs[:, left], lasso, signed, z[:, left], sweeps)
-    if len(left):
-        z[:, left] = _active_set(A, rhs[:, left], lasso, signed)
-        exact, optimal = _solve_on_support(A, rhs[:, left], z[:, left], lasso, signed)
-        z[:, left[optimal]] = exact[:, optimal]
+    z = np.zeros_like(rhs)
+    # Coordinates without curvature (zero components) are zero.
+    curved = np.flatnonzero(A.diagonal() > 0)
+    A = _conditioned(A[np.ix_(curved, curved)])
+    rhs = rhs[curved]
+    signs = np.ones_like(rhs)
+    if signed:
+        signs = np.sign(np.linalg.solve(A, rhs))
+    solution = np.linalg.solve(A, rhs - lasso * signs)
+    crosses_zero = (signs * solution <= 0) & (solution != 0)
+    unsolved = np.flatnonzero(crosses_zero.any(axis=0))
+    if len(unsolved):
+        solution[:, unsolved] = _active_set(A, rhs[:, unsolved], lasso, signed)
+    z[curved] = solution
     return z
 
 
 def _conditioned(A: np.ndarray) -> np.ndarray:
-    """A, with a small ridge when it is singular to working precision."""
+    """Return A, with a small ridge if it is singular to working precision."""
     eigenvalues = np.linalg.eigvalsh(A)
-    if eigenvalues[0] > _COLLINEAR * eigenvalues[-1]:
+    ridge = _COLLINEAR * eigenvalues.max(initial=0.0)
+    if eigenvalues.min(initial=np.inf) > ridge:
         return A
-    # coordinates that nothing bends (zero components) stay as they are: they are set to zero
-    return A + _COLLINEAR * eigenvalues[-1] * np.diag((A.diagonal() > 0).astype(np.float64))
+    return A + ridge * np.eye(len(A))
 
 
-def _active_set(A: np.ndarray, rhs: np.ndarray, lasso: float, signed: bool) -> np.ndarray:
-    """Column by column by Lawson and Hanson's algorithm; signed problems as the difference of two
-    parts ≥ 0.
+def _active_set(
+    A: np.ndarray,
+    rhs: np.ndarray,
+    lasso: float,
+    signed: bool,
+) -> np.ndarray:
+    """Solve column by column by Lawson and Hanson's algorithm.
+
+    Signed problems are solved as the difference of two parts ≥ 0.
     """
     from scipy.optimize import nnls
 
-    used = np.flatnonzero(A.diagonal() > 0)
-    inner = A[np.ix_(used, used)]
-    Q = np.block([[inner, -inner], [-inner, inner]]) if signed else inner
-    Q = Q + 1e-12 * np.trace(Q) / len(Q) * np.eye(len(Q))
-    R = np.linalg.cholesky(Q).T
-    z = np.zeros_like(rhs)
-    for column in range(rhs.shape[1]):
-        q = rhs[used, column]
-        target = np.concatenate([q, -q]) - lasso if signed else q - lasso
-        found, _ = nnls(R, np.linalg.solve(R.T, target))
-        z[used, column] = found[: len(used)] - found[len(used) :] if signed else found
-    return z
-
-
-def _solve_on_support(
-    A: np.ndarray, rhs: np.ndarray, z: np.ndarray, lasso: float, signed: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Per column: the minimiser with the zeros and signs of `z`, and whether it is the minimiser of
-    all.
-    """
-    signs = np.sign(z)
-    exact = np.zeros_like(z)
-    patterns, member = np.unique(signs, axis=1, return_inverse=True)
-    member = member.ravel()
-    for i, pattern in enumerate(patterns.T):
-        on = np.flatnonzero(pattern)
-        columns = np.flatnonzero(member == i)
-        if len(on):
-            target = rhs[np.ix_(on, columns)] - lasso * pattern[on, None]
-            try:
-                exact[np.ix_(on, columns)] = np.linalg.solve(A[np.ix_(on, on)], target)
-            except np.linalg.LinAlgError:  # components that copy each other: the sweeps go on alone
-                exact[np.ix_(on, columns)] = np.nan
-    with np.errstate(invalid="ignore"):
-        pull = rhs - A @ exact  # minus the gradient of the quadratic part
-        slack = 1e-10 * (np.abs(rhs).max(axis=0) + lasso)
-        allowed = np.where(
-            signs == 0, (np.abs(pull) if signed else pull) <= lasso + slack, signs * exact >= 0
-        )
-    return exact, allowed.all(axis=0) & np.isfinite(exact).all(axis=0)
+    n = len(A)
+    if signed:
+        # The parts of one coordinate are collinear: without a ridge there is no root.
+        ridge = 1e-12 * np.trace(A) / n
+        A = np.block([[A, -A], [-A, A]]) + ridge * np.eye(2 * n)
+        rhs = np.concatenate([rhs, -rhs])
+    root = np.linalg.cholesky(A)
+    targets = np.linalg.solve(root, rhs - lasso)
+    limit = 100 * len(A)
+    columns = [nnls(root.T, target, maxiter=limit)[0] for target in targets.T]
+    z = np.stack(columns, axis=1)
+    return z[:n] - z[n:] if signed else z
