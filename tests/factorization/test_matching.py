@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import icofactor as ico
+from helpers.refusals import refused
 
 
 @given(st.integers(1, 8), st.integers(0, 2**32 - 1))
@@ -95,7 +96,7 @@ def test_masked_sites_do_not_count(two_meshes: list[ico.CorticalFactorization]) 
     masked.components_ = np.where(masked.mask_, model.components_, 0.0)
     assert ico.match_components(model, masked).mean == pytest.approx(1, abs=1e-12)
     masked.mask_ = np.zeros(model.sites_.n, dtype=bool)
-    with pytest.raises(ValueError, match="no site in common"):
+    with refused("b", "no site"):
         ico.match_components(model, masked)
 
 
@@ -103,11 +104,11 @@ def test_fits_that_cannot_be_compared(two_meshes: list[ico.CorticalFactorization
     model, _ = two_meshes
     left, other = copy.copy(model), copy.copy(model)
     left.hemi_ = "left"
-    with pytest.raises(ValueError, match="the same hemispheres as a; found left and both"):
+    with refused("b", r"found left .* and both"):
         ico.match_components(model, left)
     rotated = np.roll(model.sites_.coordinates, 1, axis=1)
     other.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
-    with pytest.raises(ValueError, match="on the same mesh as a, or both on fsaverage meshes"):
+    with refused("b", "fsaverage"):
         ico.match_components(model, other)
 
 
@@ -118,17 +119,13 @@ def test_a_constant_map_matches_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "says"),
+    ("a", "b", "argument", "message"),
     [
-        (np.ones((2, 3)), np.ones((2, 4)), "b must be on the same sites as a; found 4 and 3"),
-        (np.ones(3), np.ones((2, 3)), "a must be a fitted model or an array of components × sites"),
-        (
-            np.ones((2, 3)),
-            np.full((2, 3), np.nan),
-            "b must be finite numbers; found NaN or infinite values",
-        ),
+        (np.ones((2, 3)), np.ones((2, 4)), "b", "found 4 and 3"),
+        (np.ones(3), np.ones((2, 3)), "a", r"found shape \(3,\)"),
+        (np.ones((2, 3)), np.full((2, 3), np.nan), "b", "NaN"),
     ],
 )
-def test_what_cannot_be_matched(a: np.ndarray, b: np.ndarray, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_matched(a: np.ndarray, b: np.ndarray, argument: str, message: str) -> None:
+    with refused(argument, message):
         ico.match_components(a, b)

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.saving import load_model
-from icofactor.factorization.matching import map_similarity, maps_of, sites_taken
+from icofactor.factorization.matching import map_similarity, maps_of, matching_sites
 from icofactor.factorization.starts import RandomState, seeds_of
 from icofactor.preprocessing.resampling import Resampler
 from icofactor.preprocessing.templates import find_meshes
@@ -190,7 +190,7 @@ def _on_sites_of(
     spaces = {mesh.space for mesh in known if mesh is not None}
     regions = (a.sites_.regions or b.sites_.regions) is not None
     if None in known or len(spaces) == 1 or regions:
-        taken = sites_taken(a, b)
+        taken = matching_sites(a, b)
         how = (
             "same sites"
             if isinstance(taken, slice)

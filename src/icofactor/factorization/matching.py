@@ -11,9 +11,11 @@ from scipy.spatial import cKDTree
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.sphere.parcels import places_of
+from icofactor.sphere.sites import Sites
 
+# Sites of two meshes are the same if they are this near on the unit sphere; files have some four
+# decimals.
 _SAME_POSITION = 1e-3
-"""On the unit sphere; meshes are written with some four decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,121 +50,137 @@ class Match:
 
 
 def match_components(a: Any, b: Any, weights: Any = None) -> Match:
-    """The pairs of `icofactor.match_components`, of models or arrays; `weights`, one per site, may
-    be None.
-    """
-    maps_a, maps_b = maps_of("a", a), maps_of("b", b)
-    taken = sites_taken(a, b)
-    maps_b = maps_b[:, taken]
-    if maps_a.shape[1] != maps_b.shape[1]:
-        raise ArgumentError(
-            "b", Phrase(f"{maps_b.shape[1]} and {maps_a.shape[1]}"), "on the same sites as a"
-        )
-    w = _weights(getattr(a, "weights_", None) if weights is None else weights, maps_a.shape[1])
-    for model, where in ((a, slice(None)), (b, taken)):
-        mask = getattr(model, "mask_", None)
-        w = w if mask is None else w * np.asarray(mask)[where]
+    """Return the pairs of `icofactor.match_components`, of fitted models or arrays."""
+    maps_a = maps_of("a", a)
+    sites_of_b = matching_sites(a, b)
+    maps_b = maps_of("b", b)[:, sites_of_b]
+    n_sites = maps_a.shape[1]
+    if maps_b.shape[1] != n_sites:
+        numbers = Phrase(f"{maps_b.shape[1]} and {n_sites}")
+        raise ArgumentError("b", numbers, "on the same sites as a")
+    if weights is None:
+        weights = getattr(a, "weights_", None)
+    w = np.ones(n_sites) if weights is None else _checked_weights(weights, n_sites)
+    mask_a = getattr(a, "mask_", None)
+    mask_b = getattr(b, "mask_", None)
+    if mask_a is not None:
+        w = w * np.asarray(mask_a)
+    if mask_b is not None:
+        w = w * np.asarray(mask_b)[sites_of_b]
     if not w.any():
         raise ArgumentError(
-            "b", None, "{a} and {b} have no site in common: where one has data, the other is masked"
+            "b",
+            None,
+            "{a} and {b} have no site in common: where one has data, the other is masked",
         )
     similarity = map_similarity(maps_a, maps_b, w)
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
 
 
-def map_similarity(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Correlation of every row of a with every row of b, sites weighted."""
+def map_similarity(
+    a: np.ndarray,
+    b: np.ndarray,
+    weights: np.ndarray,
+) -> np.ndarray:
+    """Return the correlation of every row of a with every row of b, sites weighted."""
     w = np.asarray(weights, dtype=np.float64)
-    return np.asarray(_standardised(a, w) @ _standardised(b, w).T)
+    standard_b = _standardised(b, w)
+    return np.asarray(_standardised(a, w) @ standard_b.T)
 
 
 def reordered(match: Match, n: int) -> np.ndarray:
-    """The components of the second set in the order of the first, `n` of them; −1 where one has no
-    partner.
-    """
+    """Return which component of the second set is which of the `n` of the first; −1 for none."""
     order = np.full(n, -1, dtype=np.int64)
     order[match.a] = match.b
     return order
 
 
 def maps_of(name: str, x: Any) -> np.ndarray:
-    """Components × sites of a fitted model or an array."""
+    """Return the maps, components × sites, of a fitted model or an array."""
     if hasattr(x, "fit") and not hasattr(x, "components_"):
-        raise ArgumentError(
-            name, Phrase("one that is not fitted yet; call fit first"), "a fitted model"
-        )
+        problem = Phrase("one that is not fitted yet; call fit first")
+        raise ArgumentError(name, problem, "a fitted model")
     maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
     if maps.ndim != 2:
-        raise ArgumentError(
-            name, Phrase(f"shape {maps.shape}"), "a fitted model or an array of components × sites"
-        )
+        expected = "a fitted model or an array of components × sites"
+        raise ArgumentError(name, Phrase(f"shape {maps.shape}"), expected)
     if not np.isfinite(maps).all():
         raise ArgumentError(name, Phrase("NaN or infinite values"), "finite numbers")
     return maps
 
 
-def sites_taken(a: Any, b: Any) -> Any:
-    """Which site of b stands for each site of a."""
-    ours, theirs = getattr(a, "sites_", None), getattr(b, "sites_", None)
-    if ours is None or theirs is None:
+def matching_sites(a: Any, b: Any) -> Any:
+    """Return which site of model b stands for each site of model a; all in order for arrays."""
+    if not hasattr(a, "sites_") or not hasattr(b, "sites_"):
         return slice(None)
-    sides = [getattr(model, "hemi_", None) for model in (a, b)]
-    if ours.n_measures != theirs.n_measures:
-        found = Phrase(f"{theirs.n_measures} and {ours.n_measures}")
-        raise ArgumentError("b", found, "a model with maps of as many measures as {a}")
-    if len(ours.frames) != len(theirs.frames) or (None not in sides and sides[0] != sides[1]):
-        raise ArgumentError(
-            "b", Phrase(f"{_sides(b)} and {_sides(a)}"), "of the same hemispheres as {a}"
+    sites_a: Sites = a.sites_
+    sites_b: Sites = b.sites_
+    description = Phrase(f"{_described(b)} and {_described(a)}")
+    hemispheres = {getattr(model, "hemi_", None) for model in (a, b)} - {None}
+    same_number = len(sites_a.frames) == len(sites_b.frames)
+    if not same_number or len(hemispheres) > 1:
+        expected = "of the same hemispheres as {a}, and of as many measures"
+        raise ArgumentError("b", description, expected)
+    parcels = sites_b.regions
+    if parcels is not None or sites_a.regions is not None:
+        positions = places_of(sites_a.regions, parcels)
+        if parcels is None or positions is None:
+            expected = (
+                "a fit of the same regions as {a}, by name; "
+                "regions cannot be compared with vertices"
+            )
+            raise ArgumentError("b", description, expected)
+        # Several measures of the same regions follow each other.
+        firsts = np.arange(0, sites_b.n, len(parcels.names))
+        return (firsts[:, None] + positions).ravel()
+    if sites_a.n == sites_b.n:
+        distance = np.abs(sites_a.coordinates - sites_b.coordinates)
+        if (distance <= _SAME_POSITION).all():
+            return slice(None)
+    names = (str(sites_a.name), str(sites_b.name))
+    if not all(name.startswith("fsaverage") for name in names):
+        expected = (
+            "on the same mesh as {a}, or both on fsaverage meshes; "
+            "resample the maps to one mesh first"
         )
-    if (ours.regions or theirs.regions) is not None:
-        taken = places_of(ours.regions, theirs.regions)
-        if taken is None or ours.n_measures != theirs.n_measures:
-            expected = "a fit of the same regions as {a}, by name; regions cannot be compared with vertices"
-            raise ArgumentError("b", Phrase(f"{theirs!r} and {ours!r}"), expected)
-        size = len(theirs.regions.names)
-        return np.concatenate([taken + size * measure for measure in range(ours.n_measures)])
-    if ours.n == theirs.n and np.allclose(
-        ours.coordinates, theirs.coordinates, atol=_SAME_POSITION
-    ):
-        return slice(None)
-    if not all(str(sites.name).startswith("fsaverage") for sites in (ours, theirs)):
-        raise ArgumentError(
-            "b",
-            Phrase(f"{theirs!r} and {ours!r}"),
-            "on the same mesh as {a}, or both on fsaverage meshes; resample the maps to one mesh first",
-        )
-    taken = np.empty(ours.n, dtype=np.int64)
-    for half in range(len(ours.frames)):
-        mine, other = (
-            np.flatnonzero(ours.hemisphere == half),
-            np.flatnonzero(theirs.hemisphere == half),
-        )
-        taken[mine] = other[cKDTree(theirs.coordinates[other]).query(ours.coordinates[mine])[1]]
-    return taken
+        raise ArgumentError("b", description, expected)
+    return nearest_sites(sites_a, sites_b)
 
 
-def _sides(model: Any) -> str:
-    return str(
-        getattr(model, "hemi_", None) or ("both" if model.sites_.n_hemispheres == 2 else "one")
-    )
+def nearest_sites(sites_a: Sites, sites_b: Sites) -> np.ndarray:
+    """Return the site of b that is nearest to each site of a, on the same hemisphere."""
+    nearest = np.empty(sites_a.n, dtype=np.int64)
+    for hemisphere in np.unique(sites_a.hemisphere):
+        rows_a = np.flatnonzero(sites_a.hemisphere == hemisphere)
+        rows_b = np.flatnonzero(sites_b.hemisphere == hemisphere)
+        tree = cKDTree(sites_b.coordinates[rows_b])
+        _, neighbours = tree.query(sites_a.coordinates[rows_a])
+        nearest[rows_a] = rows_b[neighbours]
+    return nearest
 
 
-def _weights(weights: Any, n_sites: int) -> np.ndarray:
-    if weights is None:
-        return np.ones(n_sites)
+def _described(model: Any) -> str:
+    """Return hemispheres and sites of a model as text."""
+    return f"{getattr(model, 'hemi_', None) or ''} {model.sites_!r}".strip()
+
+
+def _checked_weights(weights: Any, n_sites: int) -> np.ndarray:
+    """Return weights of sites as an array, if they are such."""
     w = np.asarray(weights, dtype=np.float64)
-    if w.shape != (n_sites,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
-        raise ArgumentError(
-            "weights", Phrase(f"shape {w.shape}"), f"{n_sites} numbers ≥ 0, not all 0, one per site"
-        )
+    is_weight = np.isfinite(w) & (w >= 0)
+    if w.shape != (n_sites,) or not is_weight.all() or not w.any():
+        expected = f"{n_sites} numbers ≥ 0, not all 0, one per site"
+        raise ArgumentError("weights", Phrase(f"shape {w.shape}"), expected)
     return w
 
 
 def _standardised(maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Rows of weighted mean 0 and length 1, times √weights; constant rows become 0 and match
-    nothing.
+    """Return rows of weighted mean 0 and length 1, times √weights.
+
+    Constant rows become 0 and match nothing.
     """
-    centred = (maps - np.average(maps, axis=1, weights=weights)[:, None]) * np.sqrt(weights)
+    mean = np.average(maps, axis=1, weights=weights)
+    centred = (maps - mean[:, None]) * np.sqrt(weights)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
