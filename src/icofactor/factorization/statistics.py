@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.factorization.arrays import Array
-from icofactor.factorization.design import Design, diagonal_matrix, exchanged_columns, others
+from icofactor.factorization.design import Design, all_but, diagonal_matrix, exchanged_columns
 from icofactor.factorization.gathering import gather
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere.sites import Sites
@@ -333,7 +333,7 @@ class Data:
             K, energy = diagonal_matrix(fine.sizes), stats.energy[fine.parent]
             energy[changed] = D.T @ self._site_energy[support]
         else:
-            same, D_changed = others(changed, fine.n_columns), fine.columns(changed)
+            same, D_changed = all_but(changed, fine.n_columns), fine.columns(changed)
             support, WD_changed = np.unique(D_changed.indices), _weighed(D_changed, self.sites)
             D, K = WD_changed.tocsr()[support], _divided_K(stats.K, fine, same, changed, WD_changed)
             held, weights = fine.site_column, self.sites.weigh(self._site_energy)
