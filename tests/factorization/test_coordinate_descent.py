@@ -40,7 +40,7 @@ def naive_sweep(
 def test_a_sweep_is_the_exact_minimiser_column_by_column(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nonnegative, "SWEEPS", 1)
+    monkeypatch.setattr(nonnegative.CoordinateDescent, "sweeps", 1)
     problem = small("partition", None, True)
     scheme = METHODS[name].scheme
     p = Problem.of(problem.stats, scheme, penalty=0.7)

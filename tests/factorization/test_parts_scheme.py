@@ -39,7 +39,7 @@ def naive_objective(X: np.ndarray, W: np.ndarray) -> float:
 
 
 def naive_hard_parts(profiles: np.ndarray, first: list[int], sweeps: int) -> np.ndarray:
-    """Method.md §10, one face and one part at a time: the part of each face."""
+    """Weighted spherical k-means, one face and one part at a time: the part of each face."""
     centres = [profiles[k] / np.linalg.norm(profiles[k]) for k in first]
     own = [-1] * len(profiles)
     for _ in range(sweeps):
@@ -186,7 +186,7 @@ def test_more_people_than_faces_are_left_out_exactly(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The root of M that replaces L has negative entries, where rules that multiply must not see any."""
-    monkeypatch.setattr(base, "PEOPLE", 16)
+    monkeypatch.setattr(base, "SUBJECTS_PER_BLOCK", 16)
     X = deviations(n_subjects=50) + (0 if method == "parts" else 5)
     stats, scheme = ico.Statistics.from_data(X, ico.Design(SITES, level=0)), METHODS[method].scheme
     whole = Problem.of(stats, scheme)
@@ -194,7 +194,7 @@ def test_more_people_than_faces_are_left_out_exactly(
         scheme.compactable(whole) and (whole.compact().L < 0).any() and len(whole.compact().L) == 20
     )
     found = ico.multistart(stats, method, 3, n_starts=1, n_iter=200, engine="numpy", random_state=0)
-    B, C = scheme.draw(stream(seeds_of(0), 0), whole.L, whole.row_sums, 3, False)
+    B, C = scheme.draw(whole, 3, stream(seeds_of(0), 0))
     state = begin(whole, scheme, *scheme.settle(whole, B[None], C[None]))
     for _ in range(200):
         state = advance(whole, METHODS[method], state)

@@ -25,6 +25,7 @@ from icofactor.errors import ArgumentError
 from icofactor.factorization.arrays import Array
 from icofactor.factorization.methods import METHODS, for_negative_data, register, unregister
 from icofactor.factorization.schemes import SCHEMES, Problem, Scheme, SchemeText, Terms
+from icofactor.factorization.schemes.base import Factors
 from icofactor.results.fit_cohort import fit_cohort
 
 DING = "Ding C, Li T, Jordan MI. Convex and semi-nonnegative matrix factorizations. IEEE TPAMI 32(1), 45-55 (2010)."
@@ -44,17 +45,11 @@ class SemiNMF(Scheme):
     def paper_penalty(self, L_norm: float) -> float:
         return 0.0
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        L: np.ndarray,
-        row_sums: np.ndarray,
-        n_components: int,
-        literal: bool,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return rng.random((L.shape[1], n_components)), np.zeros((n_components, L.shape[0]))
+    def draw(self, p: Problem, n_components: int, rng: np.random.Generator) -> Factors:
+        n_subjects, n_columns = p.L.shape
+        return rng.random((n_columns, n_components)), np.zeros((n_components, n_subjects))
 
-    def settle(self, p: Problem, B: Array, C: Array) -> tuple[Array, Array]:
+    def settle(self, p: Problem, B: Array, C: Array) -> Factors:
         return B, self.update_C(p, B, C, p.gram(B))
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:

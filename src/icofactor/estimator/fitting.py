@@ -19,7 +19,7 @@ from icofactor.factorization.gathering import look_over
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
 from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
-from icofactor.preprocessing.centering import Centering
+from icofactor.preprocessing.centering import Centering, means_of
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
 from icofactor.streaming.inspect import Inspector
@@ -110,7 +110,7 @@ def make_fit(
             basis = lift(view, C, scheme, penalty, weight, basis.W, weights=sites.weights)
             C = loadings(basis.WX, basis.WW, scheme, penalty)
     reported, error = (
-        canonical(basis.W, C, scheme, sites.weights, centering.codes),
+        canonical(basis.W, C, less_mean(C, centering.codes), scheme, sites.weights),
         basis.error(C, sq_norm),
     )
     if unit != 1:
@@ -122,6 +122,13 @@ def make_fit(
     return Fitted(
         reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted
     )
+
+
+def less_mean(C: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+    """Return loadings, components × rows, less their mean over all rows, or those with its code."""
+    if codes is None:
+        return C - C.mean(axis=1, keepdims=True)
+    return C - means_of(C.T, codes)[codes].T
 
 
 def _look_at(

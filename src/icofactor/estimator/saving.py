@@ -16,6 +16,7 @@ from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import Measures
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.estimator.fitting import less_mean
 from icofactor.factorization import matching
 from icofactor.factorization._multistart import Multistart
 from icofactor.factorization._refine import Refined, Refinement
@@ -259,12 +260,8 @@ def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
     _check_measures(record, sites)
     with np.errstate(over="ignore", invalid="ignore"):
         codes = None if record.measures is None else record.measures.codes(len(record.loadings))
-        variance = (
-            (record.components**2).sum(axis=1)
-            if sites.weights is None
-            else record.components**2 @ sites.weights
-        )
-        variance = variance * spread_of(record.loadings.T, codes)
+        squares = sites.weigh((record.components**2).T).sum(axis=0)
+        variance = squares * spread_of(less_mean(record.loadings.T, codes))
     total = record.total_variance
     pairs = [
         (record.explained, 1 - record.error / total if total > 0 else math.nan),

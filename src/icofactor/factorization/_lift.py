@@ -19,7 +19,7 @@ import numpy as np
 from icofactor.factorization.design import Design
 from icofactor.factorization.quadratic import coordinate_descent, divide
 from icofactor.factorization.schemes.base import Scheme
-from icofactor.factorization.schemes.projective import both, length_of_least_error
+from icofactor.factorization.schemes.projective import length_of_least_error, plus_transpose
 from icofactor.factorization.statistics import Statistics
 from icofactor.streaming.blocks import Arrays, Levelled
 from icofactor.streaming.passes import each_block, each_wide_block, pass_over
@@ -295,9 +295,9 @@ def _moved(start: Basis, step: np.ndarray, WX_step: np.ndarray) -> tuple[Basis, 
     """`start` moved along `step`, which it takes over, as far as the projective error falls, and
     how far that is.
     """
-    A = (start.WX @ start.WX.T, both(start.WX @ WX_step.T), WX_step @ WX_step.T)
+    A = (start.WX @ start.WX.T, plus_transpose(start.WX @ WX_step.T), WX_step @ WX_step.T)
     heavy, weights = weighed(step, start.weights), start.weights
-    G = (start.WW, both(start.W.T @ heavy), step.T @ heavy)
+    G = (start.WW, plus_transpose(start.W.T @ heavy), step.T @ heavy)
     s = float(length_of_least_error(np, A, G))
     del heavy
     step *= s

@@ -28,13 +28,13 @@ from icofactor.factorization.engines import (
 )
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
-from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
+from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules
 from icofactor.factorization.starts import (
     RandomState,
     check_problem,
     draw_starts,
     seeds_of,
-    warn_if_penalty_dwarfs,
+    warn_of_large_penalty,
 )
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
@@ -193,9 +193,7 @@ def best_of_starts(
     chosen, n_iter, tol, rules = search.method, search.n_iter, search.tol, search.rules
     check_problem(stats, chosen, search.n_components)
     whole = Problem.of(stats, chosen.scheme, rules, search.penalty)
-    warn_if_penalty_dwarfs(
-        whole, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, search.penalty)
-    )
+    warn_of_large_penalty(whole, stats, chosen.scheme, search.penalty)
     with one_blas_thread():
         p = whole.compact() if chosen.scheme.compactable(whole) else whole
         updates = likely_updates(chosen, search.n_starts, n_iter, tol)

@@ -14,7 +14,7 @@ from icofactor.errors import DivergenceError
 from icofactor.factorization.arrays import Array
 from icofactor.factorization.extrapolation import TAU_START
 from icofactor.factorization.methods import Method, method_named
-from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules, usual_penalty
+from icofactor.factorization.schemes.base import Problem, check_penalty, check_rules
 from icofactor.factorization.starts import (
     RandomState,
     check_problem,
@@ -22,7 +22,7 @@ from icofactor.factorization.starts import (
     given_start,
     nndsvd_start,
     seeds_of,
-    warn_if_penalty_dwarfs,
+    warn_of_large_penalty,
 )
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin, settled
@@ -315,9 +315,7 @@ def solve(
         check_parameters(n_components=n_components)
         k = int(n_components or 0)
         check_problem(stats, chosen, k)
-        warn_if_penalty_dwarfs(
-            p, chosen.scheme, usual_penalty(stats, chosen.scheme, rules, penalty)
-        )
+        warn_of_large_penalty(p, stats, chosen.scheme, penalty)
         if start is None:
             B, C = draw_starts(p, chosen, k, seeds_of(random_state), range(1))
         else:

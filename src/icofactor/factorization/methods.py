@@ -1,46 +1,54 @@
-"""The registry of methods: a scheme with an extrapolation (method.md §3)."""
+"""The registry of methods: a scheme with an extrapolation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from icofactor.errors import ArgumentError, literal
-from icofactor.factorization.extrapolation import EXTRAPOLATIONS, PLAIN_UPDATES, Extrapolation
+from icofactor.factorization.extrapolation import (
+    EXTRAPOLATIONS,
+    PLAIN_UPDATES,
+    Extrapolation,
+)
 from icofactor.factorization.schemes import SCHEMES
 from icofactor.factorization.schemes.base import Scheme
 
 
 @dataclass(frozen=True)
 class Method:
-    """A scheme with an extrapolation; the eleven of the paper and what is added to them."""
+    """A scheme with an extrapolation.
+
+    Attributes
+    ----------
+    name, scheme : str, Scheme
+    extrapolation : Extrapolation or None; None: plain updates
+    plain_updates : updates at the start of a run that are not extrapolated
+    """
 
     name: str
     scheme: Scheme
     extrapolation: Extrapolation | None
     plain_updates: int = PLAIN_UPDATES
-    """Updates at the start of a run that are not extrapolated."""
 
     def takes_negative(self, center: str) -> bool:
-        """Whether X may hold negative values: always, or because this (not "auto") is taken out of
-        it first.
-        """
+        """Return whether X may hold negative values, after `center` (not "auto") is taken out."""
         return self.scheme.signed_data or center != "none"
 
     def refusal(self, center: str) -> str | None:
-        """Why X must not hold negative values, and which methods take them; None where it may."""
-        return (
-            None
-            if self.takes_negative(center)
-            else f"method {self.name!r} does not allow; use {for_negative_data()}"
-        )
+        """Return why X must not hold negative values, and which methods take them; None if it may."""
+        if self.takes_negative(center):
+            return None
+        return f"method {self.name!r} does not allow; use {for_negative_data()}"
 
 
+# All methods by name, the eleven of the paper first.
 METHODS: dict[str, Method] = {}
 
 
 def register(scheme: Scheme) -> None:
-    """Add the methods of a scheme, one per extrapolation that it lists: how to use a scheme of your
-    own.
+    """Add the methods of a scheme, one per extrapolation that it lists.
+
+    This is how to use a scheme of your own.
     """
     SCHEMES[scheme.name] = scheme
     for prefix, extrapolation in scheme.extrapolations.items():
@@ -49,10 +57,15 @@ def register(scheme: Scheme) -> None:
 
 
 def unregister(scheme: Scheme) -> None:
-    """Forget what `register` added."""
+    """Remove what `register` added."""
     del SCHEMES[scheme.name]
-    for name in [name for name, method in METHODS.items() if method.scheme is scheme]:
+    for name in names_of(scheme):
         del METHODS[name]
+
+
+def names_of(scheme: Scheme) -> list[str]:
+    """Return the names of the methods of a scheme."""
+    return [name for name, method in METHODS.items() if method.scheme is scheme]
 
 
 for _scheme in list(SCHEMES.values()):
@@ -63,34 +76,28 @@ PAPER_METHODS: tuple[str, ...] = tuple(
 
 
 def method_named(name: str) -> Method:
-    """The method of that name, or an error that says why it does not exist."""
+    """Return the method of that name, or raise an error that says why it does not exist."""
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
-    for prefix, extrapolation in EXTRAPOLATIONS.items():
-        scheme = (
-            SCHEMES.get(str(name).removeprefix(prefix))
-            if prefix and str(name).startswith(prefix)
-            else None
+    prefix, hyphen, scheme_name = str(name).partition("-")
+    extrapolation = EXTRAPOLATIONS.get(prefix + hyphen)
+    scheme = SCHEMES.get(scheme_name)
+    if extrapolation and scheme and scheme.signed_maps and not extrapolation.signed:
+        reason = (
+            f"{{method='{name}'}} does not exist: {prefix}- extrapolates logarithms and "
+            f"{scheme.text.name} has negative values; use {quoted(names_of(scheme))}"
         )
-        if (
-            scheme is not None
-            and extrapolation is not None
-            and not extrapolation.signed
-            and scheme.signed_maps
-        ):
-            others = " or ".join(
-                repr(other) for other, method in METHODS.items() if method.scheme is scheme
-            )
-            raise ArgumentError(
-                "method",
-                None,
-                f"{{method={literal(repr(name))}}} does not exist: {prefix} extrapolates logarithms and "
-                f"{literal(scheme.text.name)} has negative values; use {literal(others)}",
-            )
+        raise ArgumentError("method", None, reason)
     raise ArgumentError("method", name, f"one of {literal(', '.join(METHODS))}")
 
 
 def for_negative_data() -> str:
-    """The methods that take negative values, listed: 'DL' or 'E-DL'."""
-    names = [repr(name) for name, method in METHODS.items() if method.scheme.signed_data]
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    """Return the methods that take negative values as text, as in 'DL' or 'E-DL'."""
+    names = [name for name, method in METHODS.items() if method.scheme.signed_data]
+    return quoted(names)
+
+
+def quoted(names: list[str]) -> str:
+    """Return names as text, as in 'a', 'b' or 'c'."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -19,7 +19,11 @@ class Canonical:
 
     Attributes
     ----------
-    order : which column of W, and row of C, each component was
+    components : n_d × n_sites
+    loadings : n_subjects × n_d
+    scale : (n_d,) what columns of W were multiplied by, and rows of C divided
+    variance : (n_d,) explained variance, summed over subjects and sites
+    order : (n_d,) which column of W, and row of C, each component was
     """
 
     components: np.ndarray
@@ -29,86 +33,98 @@ class Canonical:
     order: np.ndarray
 
     def times(self, factor: float) -> Canonical:
-        """The same of X times a number; not for projective schemes."""
-        self.components[:] *= factor  # as large as the basis
-        return replace(
-            self, scale=self.scale * math.sqrt(factor), variance=self.variance * factor**2
-        )
+        """Return the factorization of X times a number; not for projective schemes."""
+        # In place: components are as large as the basis.
+        self.components[:] *= factor
+        scale = self.scale * math.sqrt(factor)
+        return replace(self, scale=scale, variance=self.variance * factor**2)
 
 
-def unit_of(stats: Statistics, scheme: Scheme, rules: str, penalty: str | float) -> float:
-    """By what power of two X is divided for the fit: X and X times a power of two then give the
-    same bits.
+def unit_of(
+    stats: Statistics,
+    scheme: Scheme,
+    rules: str,
+    penalty: str | float,
+) -> float:
+    """Return the power of two by which X is divided for the fit; 1 for thickness in mm.
 
-    1 for thickness in mm. Paper rules and penalties given as numbers are literal, and projective
-    updates scale exactly by themselves.
+    X and X times a power of two then give the same bits. Paper rules and penalties given as numbers
+    are literal, and projective updates scale exactly by themselves.
     """
-    relative = rules != "paper" and isinstance(penalty, str) and not scheme.projective
-    return (
-        2.0 ** round(math.log2(stats.scale)) if relative and 0 < stats.sq_norm < math.inf else 1.0
-    )
+    literal = rules == "paper" or not isinstance(penalty, str)
+    if literal or scheme.projective or not 0 < stats.sq_norm < math.inf:
+        return 1.0
+    return 2.0 ** round(math.log2(stats.scale))
 
 
 def loading_size(C: np.ndarray) -> np.ndarray:
-    """Root mean square over subjects of the loadings C, components × subjects."""
-    return np.asarray(np.sqrt((C**2).mean(axis=1)))
+    """Return the root mean square over subjects of the loadings C, components × subjects."""
+    mean_square = (C**2).mean(axis=1)
+    return np.asarray(np.sqrt(mean_square))
 
 
 def map_signs(W: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """The signs that make the maps, columns of W, mostly positive; `weights` of the rows, if any."""
-    heavy = W if weights is None else W * weights[:, None]
-    return np.array(
-        [-1.0 if float(w @ np.abs(own)) < 0 else 1.0 for w, own in zip(heavy.T, W.T, strict=True)]
-    )
+    """Return the signs that make the maps, columns of W with weighted rows, mostly positive."""
+    weighted = W if weights is None else W * weights[:, None]
+    pairs = zip(weighted.T, W.T, strict=True)
+    energies = [float(w @ np.abs(x)) for w, x in pairs]
+    return np.where(np.array(energies) < 0, -1.0, 1.0)
 
 
 def scale_of(
-    W: np.ndarray, C: np.ndarray, scheme: Scheme, weights: np.ndarray | None = None
+    W: np.ndarray,
+    C: np.ndarray,
+    scheme: Scheme,
+    weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """By what maps are multiplied, and loadings divided, to be reported.
+    """Return what maps are multiplied by, and loadings divided, to be reported.
 
-    Loadings get a root mean square of 1, unless the scheme fixes their scale; where a map and its
-    loadings may both change sign, the one that makes the map mostly positive.
+    Loadings get a root mean square of 1, unless the scheme fixes their scale. If a map and its
+    loadings may both change sign, the map gets the sign that makes it mostly positive.
     """
-    size = loading_size(C)
-    # loadings that are rounding beside the others' belong to a component that died: scaled to 1
-    # they would look real
-    alive = size > 1e-9 * size.max(initial=0.0)
-    scale = np.where(alive, size, 1.0) if scheme.scaled else np.ones(len(C))
-    return scale * map_signs(W, weights) if scheme.signed_maps and scheme.signed_loadings else scale
+    scale = np.ones(len(C))
+    if scheme.scaled:
+        size = loading_size(C)
+        # Loadings that are rounding beside the others' belong to a component that died: scaled to 1
+        # they would look real.
+        alive = size > 1e-9 * size.max(initial=0.0)
+        scale = np.where(alive, size, scale)
+    if scheme.signed_maps and scheme.signed_loadings:
+        scale = scale * map_signs(W, weights)
+    return scale
 
 
-def spread_of(C: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
-    """Σ over subjects of (c − mean)² of loadings, components × subjects; `codes`: which of them
-    share a mean.
-    """
-    if codes is not None:
-        return np.sum([spread_of(C[:, codes == code]) for code in np.unique(codes)], axis=0)
-    return np.asarray(((C - C.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+def spread_of(deviations: np.ndarray) -> np.ndarray:
+    """Return the sum of squares over subjects of loadings less their mean, components × subjects."""
+    return np.asarray((deviations**2).sum(axis=1))
 
 
 def canonical(
     W: np.ndarray,
     C: np.ndarray,
+    deviations: np.ndarray,
     scheme: Scheme,
     weights: np.ndarray | None = None,
-    codes: np.ndarray | None = None,
 ) -> Canonical:
-    """Components by falling explained variance, at the scale of `scale_of`.
+    """Return components by falling explained variance, at the scale of `scale_of`.
 
     Parameters
     ----------
-    weights : of the sites, if any
-    codes : as in `spread_of`
+    W : (n_sites, n_d) basis
+    C : (n_d, n_subjects) loadings
+    deviations : (n_d, n_subjects) loadings less the mean that the explained variance leaves out
+    weights : (n_sites,) weights of the sites; None: all equal
     """
-    squares = (
-        np.einsum("ij,ij->j", W, W) if weights is None else np.einsum("ij,ij,i->j", W, W, weights)
-    )
-    variance = squares * spread_of(C, codes)
+    if weights is None:
+        squares = np.einsum("ij,ij->j", W, W)
+    else:
+        squares = np.einsum("ij,ij,i->j", W, W, weights)
+    variance = squares * spread_of(deviations)
     order = np.argsort(-variance, kind="stable")
-    scale = scale_of(W, C, scheme, weights)
+    scale = scale_of(W, C, scheme, weights)[order]
     components = np.empty((len(C), len(W)))
-    for row, j in enumerate(order):  # one copy, not one per operation
-        np.multiply(W[:, j], scale[j], out=components[row])
-    scale = scale[order]
-    return Canonical(components, C[order].T / scale, scale, variance[order], order)
+    # One copy, not one per operation.
+    for row, column in enumerate(order):
+        np.multiply(W[:, column], scale[row], out=components[row])
+    loadings = C[order].T / scale
+    return Canonical(components, loadings, scale, variance[order], order)

@@ -1,12 +1,16 @@
-"""The factorization schemes (method.md §2): objective, start and plain updates, as functions of
-statistics.
+"""The factorization schemes: objective, start and plain updates, as functions of statistics.
 
 A new scheme is one file with one subclass of `Scheme`, and one line here.
 """
 
 from __future__ import annotations
 
-from icofactor.factorization.schemes.base import Problem, Scheme, SchemeText, Terms
+from icofactor.factorization.schemes.base import (
+    Problem,
+    Scheme,
+    SchemeText,
+    Terms,
+)
 from icofactor.factorization.schemes.dictionary import DictionaryLearning
 from icofactor.factorization.schemes.nonnegative import (
     CoordinateRidge,
@@ -17,6 +21,9 @@ from icofactor.factorization.schemes.nonnegative import (
 from icofactor.factorization.schemes.parts import Parts
 from icofactor.factorization.schemes.projective import ProjectiveNMF
 
+__all__ = ["SCHEMES", "Problem", "Scheme", "SchemeText", "Terms"]
+
+# All schemes by name, those of the paper first.
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
@@ -29,6 +36,3 @@ SCHEMES: dict[str, Scheme] = {
         Parts(),
     )
 }
-"""All schemes by name, those of the paper first."""
-
-__all__ = ["SCHEMES", "Problem", "Scheme", "SchemeText", "Terms"]
