@@ -3,9 +3,9 @@
     python -m benchmarks gpu
 
 20 columns, 10 components, 100 people, float64. "ms per 10⁶ updates" comes from runs of different length: it has the
-updates and the copies of their objectives, but not the drawing of the starts. On a fast GPU, the loop alone takes about
-half of it. "ms of the call" is the time of everything. "difference" is the largest relative difference of the
-objectives from those of NumPy on the processor, over all updates of some starts.
+updates and the copies of their objectives, but not the drawing of the starts. "ms of the call" is the time of
+everything. "difference" is the largest relative difference of the objectives from those of NumPy on the processor, over
+all updates of some starts.
 It needs numpy, scipy, scikit-learn and jax alone.
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +35,13 @@ def product_seconds(size: int = 1500) -> float:
     return seconds(lambda: matrix @ matrix, repeats=3)
 
 
+def run_python(*arguments: str) -> str:
+    """Run Python in a process of its own; return what it prints."""
+    return subprocess.run(
+        [sys.executable, *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
 def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Write a table as TSV."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,3 +61,16 @@ def show(row: Row) -> Row:
     """Print a row, and return it."""
     print("  " + "  ".join(f"{name}: {cell(value)}" for name, value in row.items()), flush=True)
     return row
+
+
+def timing_row(label: str, value: float, limit: float | str = "") -> Row:
+    """Return a time, its ratio to a matrix product now, and the limit that it must keep."""
+    return show(
+        {
+            "what": label,
+            "value": value,
+            "unit": "s",
+            "products": value / product_seconds(),
+            "limit": limit,
+        }
+    )

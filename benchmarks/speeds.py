@@ -1,44 +1,26 @@
 """The speeds that a change of icofactor must keep.
 
-    python -m benchmarks.speeds                                       # all but the large store, about two minutes
-    python -m benchmarks.speeds --store FOLDER                        # the large store too; made there if it is missing
-    python -m benchmarks.speeds --store FOLDER --subjects 10000 50000
-    python -m benchmarks.speeds --save benchmarks/results/speeds.tsv
+    python -m benchmarks speeds    # about two minutes
 
-Run it on idle cores. Every time stands beside its ratio to a product of two 1500 × 1500 matrices, measured just before:
+`benchmarks/stores.py` measures fits of large stores. Run both on idle cores. Every time stands beside its ratio to a product of two 1500 × 1500 matrices, measured just before:
 the ratios of two runs can be compared, seconds only on one machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import icofactor as ico
 from benchmarks.data import both_hemispheres, left_faces, smooth_maps
-from benchmarks.measure import Row, elapsed, product_seconds, seconds, show, write_table
+from benchmarks.measure import Row, elapsed, product_seconds, run_python, seconds, show, timing_row
 
-# People and components of the large store: the size of a biobank on fsaverage6.
-STORE_SUBJECTS = 10_000
-STORE_COMPONENTS = 20
-# People in the large store → seconds that a fit of it may take.
-STORE_LIMITS = {10_000: 12, 50_000: 45}
-# Subjects that are simulated at a time while the store is written.
-STORE_BATCH = 512
 # Operations of the matrix product to which everything is compared.
 PRODUCT_OPERATIONS = 2 * 1500**3
 
 
 def run(quick: bool) -> list[Row]:
-    """Measure everything but the large store."""
+    """Measure everything."""
     rows = [
         *product_rows(),
         *fit_rows(quick),
@@ -47,19 +29,6 @@ def run(quick: bool) -> list[Row]:
         *process_rows(quick),
     ]
     return list(rows)
-
-
-def timing_row(label: str, value: float, limit: float | str = "") -> Row:
-    """Return a time, its ratio to a matrix product now, and the limit that it must keep."""
-    return show(
-        {
-            "what": label,
-            "value": value,
-            "unit": "s",
-            "products": value / product_seconds(),
-            "limit": limit,
-        }
-    )
 
 
 def product_rows() -> Iterator[Row]:
@@ -153,109 +122,3 @@ def process_rows(quick: bool) -> Iterator[Row]:
         demo = ("-m", "icofactor", "demo", folder, "--overwrite", *size)
         value = seconds(lambda: run_python(*demo), repeats=1 if quick else 3)
     yield timing_row("icofactor demo", value, 10)
-
-
-def run_python(*arguments: str) -> str:
-    """Run Python in a process of its own; return what it prints."""
-    return subprocess.run(
-        [sys.executable, *arguments], check=True, capture_output=True, text=True
-    ).stdout
-
-
-# The large store
-
-
-def make_store(path: Path, n_subjects: int) -> None:
-    """Write a simulated store of fsaverage6, both hemispheres, float16."""
-    sites = ico.Sites.named("fsaverage6", hemi="both")
-
-    def batches() -> Iterator[ico.Cohort]:
-        for batch, first in enumerate(range(0, n_subjects, STORE_BATCH)):
-            last = min(first + STORE_BATCH, n_subjects)
-            names = tuple(f"s{number:05d}" for number in range(first, last))
-            maps = smooth_maps(sites.coordinates, len(names), batch=batch)
-            yield ico.Cohort(maps, names, sites, hemisphere="both")
-
-    ico.cohort.create_store(path, batches(), dtype="float16")
-
-
-def fit_store(path: Path) -> dict[str, float]:
-    """Fit the store in this process; return seconds and the peak memory in GB."""
-    store = ico.cohort.open_store(path)
-    begin = time.perf_counter()
-    ico.CorticalFactorization(STORE_COMPONENTS, random_state=0).fit(store)
-    value = time.perf_counter() - begin
-    return {"seconds": value, "GB": peak_memory()}
-
-
-def peak_memory() -> float:
-    """Return the largest memory of this process so far, in GB.
-
-    Linux alone has it. `resource.getrusage` would also count the process that started this one.
-    """
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    kibibytes = int(status.partition("VmHWM:")[2].split()[0])
-    return kibibytes * 1024 / 1e9
-
-
-def drop_from_page_cache(path: Path) -> None:
-    """Make the next read of the store come from disk."""
-    for file in path.rglob("*"):
-        if file.is_file():
-            with open(file, "rb") as stream:
-                os.fsync(stream.fileno())
-                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def store_rows(folder: Path, n_subjects: int) -> Iterator[Row]:
-    """Time fits of the large store from disk, each in a process of its own."""
-    path = folder / f"fsaverage6-{n_subjects}"
-    if not path.exists():
-        make_store(path, n_subjects)
-    fits = []
-    for _ in range(4):
-        drop_from_page_cache(path)
-        output = run_python("-m", "benchmarks.speeds", "--fit-store", str(path))
-        fits.append(json.loads(output.splitlines()[-1]))
-    size = f"{n_subjects:,} × 81,924 float16 from disk, {STORE_COMPONENTS} parts"
-    # The first fit may have compiled something.
-    value = statistics.median(fit["seconds"] for fit in fits[1:])
-    yield timing_row(size, value, STORE_LIMITS.get(n_subjects, ""))
-    peak = max(fit["GB"] for fit in fits)
-    yield show({"what": f"{size}: peak memory", "value": peak, "unit": "GB", "limit": 2})
-
-
-def main() -> None:
-    """Read the command line and measure."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speeds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--store", type=Path, help="folder of the large store")
-    parser.add_argument(
-        "--subjects",
-        type=int,
-        nargs="+",
-        default=[STORE_SUBJECTS],
-        help="people in the large store, or in several",
-    )
-    parser.add_argument("--save", type=Path, help="table to write")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes: to see that everything runs"
-    )
-    parser.add_argument("--fit-store", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.fit_store:
-        print(json.dumps(fit_store(options.fit_store)))
-        return
-    rows = run(options.quick)
-    if options.store:
-        for n_subjects in options.subjects:
-            rows += store_rows(options.store, n_subjects)
-    if options.save:
-        write_table(options.save, rows)
-
-
-if __name__ == "__main__":
-    main()

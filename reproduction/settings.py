@@ -9,9 +9,9 @@ import icofactor as ico
 # The paper divides five faces in every refinement and makes ten updates after it.
 FACES_PER_REFINEMENT = 5
 UPDATES_PER_REFINEMENT = 10
-# The σ of the paper. Its twenty columns reach about a tenth of the cortex.
+# The σ of the paper. Its twenty columns reach 8 % of the cortex.
 PAPER_SIGMA = 0.015
-# The smallest σ at which the twenty columns cover the sphere (docs/method.md).
+# The smallest σ at which the twenty columns cover the sphere.
 COVERING_SIGMA = 0.0692
 
 
@@ -88,8 +88,8 @@ class Sizes:
     starts: int = 1000
     updates: int = 1000
     runs: int = 10
-    repeats: int = 10
-    product_repeats: int = 3
+    repeats: int = 3
+    product_repeats: int = 1
     formula_updates: int = 5_000
     refined_starts: int = 50
     refined_updates: int = 1000
@@ -109,8 +109,6 @@ QUICK = Sizes(
     scans=1,
     starts=40,
     updates=200,
-    repeats=3,
-    product_repeats=1,
     formula_updates=300,
     refined_starts=2,
     refined_updates=100,

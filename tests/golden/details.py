@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import icofactor as ico
-from golden.adapter import run_command, save_tall_store
+from golden.adapter import run_command, save_store, save_tall_store
 from golden.assessment import fitted_model
 from golden.figures import Exactly, Factors, Figure, Number, Objective, Values
 from golden.inputs import (
@@ -21,6 +21,7 @@ from golden.inputs import (
     coordinates,
     generator,
     left_maps,
+    medial_wall,
     people,
     regional_maps,
     true_loadings,
@@ -115,6 +116,32 @@ def tall_blocks(folder: Path) -> dict[str, Figure]:
         cohort(mesh="fsaverage5", X=both_maps("fsaverage5").astype(np.float32)), folder / "store"
     )
     model = parts_model().fit(stored)
+    return {
+        "explained": Number(model.explained_, 1e-5),
+        "factors": Factors(model.components_, model.loadings_),
+    }
+
+
+def float32_blocks(as_store: bool, folder: Path) -> dict[str, Figure]:
+    """Fit maps above 32 MiB, whose blocks are float32, from an array or from a float16 store."""
+    maps = both_maps("fsaverage5", n_subjects=264).astype(np.float32)
+    mask = np.tile(~medial_wall("fsaverage5"), 2)
+    data = ico.Cohort.from_array(maps, "fsaverage5", "both", mask=mask)
+    training = data[:240]
+    if as_store:
+        training = save_store(training, folder / "store", dtype="float16")
+    model = parts_model().fit(training)
+    return {
+        "explained": Number(model.explained_, 1e-5),
+        "factors": Factors(model.components_, model.loadings_),
+        "loadings of new people": Values(np.sort(model.transform(data[240:]), axis=1)),
+    }
+
+
+def thousands_of_people() -> dict[str, Figure]:
+    """Fit more people than sites, in float32 blocks, whose means are far above what people differ by."""
+    maps = (left_maps("fsaverage4", n_subjects=3000) + 300).astype(np.float32)
+    model = parts_model(mesh="fsaverage4", hemi="left").fit(maps)
     return {
         "explained": Number(model.explained_, 1e-5),
         "factors": Factors(model.components_, model.loadings_),
@@ -331,6 +358,9 @@ CASES: dict[str, Callable[..., dict[str, Figure]]] = {
     "stopping": stopping,
     "paper refinement": paper_refinement,
     "tall blocks": tall_blocks,
+    "float32 blocks, array": partial(float32_blocks, False),
+    "float32 blocks, float16 store": partial(float32_blocks, True),
+    "thousands of people": thousands_of_people,
     "chosen people of a store": chosen_people,
     "measures with masks of their own": masked_measures,
     "components of other starts": components_of_other_starts,

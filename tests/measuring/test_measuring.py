@@ -111,6 +111,17 @@ def test_benchmarks_run(name: str, tmp_path: Path) -> None:
     assert len(table(tmp_path / f"{name}.tsv")) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory and drops files as Linux does")
+def test_stores_are_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.stores", str(tmp_path), "--out", str(tmp_path)]
+    sizes = ["--subjects", "24", "30", "--mesh", "fsaverage3"]
+    subprocess.run([*command, *sizes], cwd=ROOT, check=True, capture_output=True)
+    rows = table(tmp_path / "stores.tsv")
+    assert [row["unit"] for row in rows] == ["s", "GB"] * 2
+    assert all(float(row["value"]) > 0 for row in rows)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_only_public_names_are_used(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 """The slow, independent reference: every scheme written from its equations, on the full X.
 
 Nothing here goes through K = DᵀD, L = XᵀD or M = LᵀL: products are dense and of full size, so that
-agreement with the package checks those identities. Equation numbers (eq. 1 to eq. 13) and sections (§) are
-those of the page on the method. One start at a time, float64, X is sites × subjects.
+agreement with the package checks those identities. Equation numbers (eq. 1 to eq. 13) are
+those of docs/notation.md. One start at a time, float64, X is sites × subjects.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _check(scheme: str, rules: str = "paper") -> None:
 
 
 def penalty(method: str, X: Array, D: Array, rules: str, root_D: Array | None = None) -> float:
-    """λ by name (§2): 5, ½, 0, or 1/‖XᵀD‖ with the D at hand (paper) or the root design (default).
+    """λ by name: 5, ½, 0, or 1/‖XᵀD‖ with the D at hand (paper) or the root design (default).
 
     The default is that of Y = X/s, whose root mean square is 2.7: as E is s² times that of Y and maps and loadings √s
     times those of Y, λ is s^1.5 times that of Y under L1, s times under squares.
@@ -97,7 +97,7 @@ def scheme_error(scheme: str, X: Array, D: Array, B: Array, C: Array) -> float:
 
 
 def objective(scheme: str, X: Array, D: Array, B: Array, C: Array, lam: float, w: Array) -> float:
-    """The function that a scheme minimises (§2), row k of B weighing w_k in the penalty (§6)."""
+    """The function that a scheme minimises, row k of B weighing w_k in the penalty."""
     _check(scheme)
     E = scheme_error(scheme, X, D, B, C)
     if scheme == "PPNMF":
@@ -215,7 +215,7 @@ def plain_C(
     return _multiply(scheme, C, W.T @ X, W.T @ (W @ C), np.array(lam), rules)
 
 
-# ---------------------------------------------------------------- runs (§3)
+# ---------------------------------------------------------------- runs
 
 
 def next_tau(tau: float) -> float:
@@ -249,7 +249,7 @@ def _start(scheme: str, X: Array, D: Array, B0: Array, C0: Array | None) -> tupl
 def run_paper(
     method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float
 ) -> Run:
-    """§3, paper: B extrapolated from the eleventh update on, then C plain from the new B."""
+    """Paper rules: B extrapolated from the eleventh update on, then C plain from the new B."""
     prefix, scheme = split(method)
     B, C = _start(scheme, X, D, B0, C0)
     w = np.ones(len(B))
@@ -270,7 +270,7 @@ def run_paper(
 
 
 def balance_scales(scheme: str, B: Array, C: Array, w: Array) -> Array:
-    """s_j of §3: B_j s_j and C_j / s_j have the smallest penalty; 1 where either norm is 0, and for PPNMF."""
+    """Factors s_j that balance: B_j s_j and C_j / s_j have the smallest penalty; 1 where either norm is 0, and for PPNMF."""
     s = np.ones(B.shape[1])
     if scheme == "PPNMF":
         return s
@@ -287,7 +287,7 @@ def balance_scales(scheme: str, B: Array, C: Array, w: Array) -> Array:
 def run_default(
     method: str, X: Array, D: Array, B0: Array, C0: Array | None, n_iter: int, lam: float, w: Array
 ) -> Run:
-    """§3, default: both factors extrapolated, balanced after each update, restart when E + penalty rises."""
+    """Default rules: both factors extrapolated, balanced after each update, restart when E + penalty rises."""
     prefix, scheme = split(method)
     B, C = _start(scheme, X, D, B0, C0)
     free_C, nonneg = scheme != "PPNMF", scheme != "DL"
@@ -324,7 +324,7 @@ def run_default(
     return Run(B=B, C=C, errors=errors, objectives=objectives)
 
 
-# ---------------------------------------------------------------- local errors (§6)
+# ---------------------------------------------------------------- local errors
 
 
 def local_error_projected(X: Array, D: Array, B: Array, C: Array) -> Array:
@@ -340,7 +340,7 @@ def local_residual(
     return np.array([(R[site_face == k] ** 2).sum() for k in range(n_k)])
 
 
-# ---------------------------------------------------------------- convex problems per column (§7)
+# ---------------------------------------------------------------- convex problems per column
 
 
 def _descend(A: Array, Y: Array, mu: Array, nonnegative: bool, n_sweeps: int = 100_000) -> Array:
@@ -374,7 +374,7 @@ def _convex(scheme: str, A: Array, Y: Array, mu: Array) -> Array:
 
 
 def lift(scheme: str, X: Array, C: Array, lam: float, w_site: Array | float) -> Array:
-    """Basis on the sites given C (§7): min ‖x − Cᵀb‖² (½ of it under L1) + λ w_site penalty, site by site."""
+    """Basis on the sites given C: min ‖x − Cᵀb‖² (½ of it under L1) + λ w_site penalty, site by site."""
     _check(scheme)
     if scheme == "PPNMF":
         raise ValueError("scheme is 'PPNMF', whose lift is not a convex problem per site")
@@ -383,7 +383,7 @@ def lift(scheme: str, X: Array, C: Array, lam: float, w_site: Array | float) -> 
 
 
 def transform(scheme: str, W: Array, X: Array, lam: float) -> Array:
-    """Loadings of the columns of X under the basis W (§7), subject by subject."""
+    """Loadings of the columns of X under the basis W, subject by subject."""
     _check(scheme)
     if scheme == "PPNMF":
         return W.T @ X

@@ -1,6 +1,4 @@
-"""Several measures of the same people as one cohort: one set of maps, or of loadings (method.md
-§11).
-"""
+"""Several measures of the same people as one cohort: one set of maps, or of loadings."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Verdict:
     headline : components fitted and recommended, not determined by the data, share explained,
         adjusted for what.
     lines : the same in full sentences.
-    recommended, stability : short answers, for tiles; "" where stability was not measured.
+    recommended, stability : short answers, for the cards at the top; "" where stability was not measured.
     """
 
     headline: str

@@ -85,10 +85,10 @@ def test_panels_name_tables_that_are_written(fitted: Fitted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recommended", "tile"), [("nothing ran", "not examined"), (None, "none"), (5, "5")]
+    ("recommended", "card"), [("nothing ran", "not examined"), (None, "none"), (5, "5")]
 )
 def test_the_verdict_has_what_is_recommended_and_explained(
-    fitted: Fitted, recommended: Any, tile: str
+    fitted: Fitted, recommended: Any, card: str
 ) -> None:
     choice = (
         None
@@ -96,7 +96,7 @@ def test_the_verdict_has_what_is_recommended_and_explained(
         else Choice({"rank": np.array([2, 3])}, recommended, ())
     )
     fit = replace(_description(fitted), selection=SelectionFiles(choice))
-    assert verdict(fit).recommended == tile
+    assert verdict(fit).recommended == card
     assert f"{100 * fit.diagnostics.explained:.0f} %" in verdict(fit).headline
 
 
