@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from icofactor.factorization.design import Design
-from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.factorization.sources import Pyramid
+from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.operators import vertex_to_face
 from icofactor.sphere.sites import Sites
 

@@ -111,8 +111,8 @@ def test_options_in_sentences_exist(page: Path) -> None:
 NOT_RUN = {
     'inputs = pre.find_inputs("HCP", "reho")': "needs an HCP tree: tests/preprocessing/test_prepare.py calls the same",
     "to_fs5 = preprocessing.fs_lr_to_fsaverage": "needs HCPpipelines: tests/preprocessing/test_resampling.py",
-    "LocalCluster(n_workers=16": "starts 16 processes: tests/streaming/test_cluster.py fits with a client",
-    'Client(scheduler_file="scheduler.json")': "run by tests/streaming/test_cluster_job.py",
+    "LocalCluster(n_workers=16": "starts 16 processes: tests/maps/test_fits.py fits on two",
+    'Client(scheduler_file="scheduler.json")': "run by tests/maps/test_cluster_job.py",
     'open_store("gs://': "needs a bucket: tests/cohort/test_store_remote.py has a server",
     "SLURMCluster(": "needs dask-jobqueue and SLURM, as the page says",
 }

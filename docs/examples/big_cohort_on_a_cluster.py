@@ -52,7 +52,7 @@ with (
     ) as cluster,
     Client(cluster) as client,
 ):
-    model.fit(open_store(folder / "cohort.store"), client=client)
+    model.fit(open_store(folder / "cohort.store"), executor=client.get_executor())
 
 print(f"{model.passes_:.0f} passes, {model.bytes_read_ / 2**20:.1f} MiB read")
 figure = ico.plot_components(model, views=["lateral"])

@@ -50,8 +50,8 @@ _HOMES = {
     "Sites": "icofactor.sphere",
     "Design": "icofactor.factorization.design",
     "Statistics": "icofactor.factorization.statistics",
-    "Pyramid": "icofactor.factorization.statistics",
-    "Data": "icofactor.factorization.statistics",
+    "Pyramid": "icofactor.factorization.sources",
+    "Data": "icofactor.factorization.sources",
     "solve": "icofactor.factorization._solve",
     "Solution": "icofactor.factorization._solve",
     "multistart": "icofactor.factorization._multistart",
@@ -159,7 +159,8 @@ if TYPE_CHECKING:
     from icofactor.factorization._solve import Solution, solve
     from icofactor.factorization.design import Design
     from icofactor.factorization.methods import METHODS, PAPER_METHODS
-    from icofactor.factorization.statistics import Data, Pyramid, Statistics
+    from icofactor.factorization.sources import Data, Pyramid
+    from icofactor.factorization.statistics import Statistics
     from icofactor.preprocessing.covariates import Covariates
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.report.figures import plot_components

@@ -15,7 +15,7 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.errors import ArgumentError
-from icofactor.estimator.stream import open_stream
+from icofactor.maps.maps import Maps
 
 
 def fitted(n: int, seed: int = 0, **changes: object) -> tuple[ico.CorticalFactorization, Cohort]:
@@ -166,7 +166,7 @@ def test_what_is_taken_out_is_found_anew_in_the_drawn_subjects(center: str) -> N
     work, who = _Resampling.of(model, cohort, 0), np.r_[0:30, 5:15]
     X = cohort.X.copy()
     X[30:] = np.nan
-    pair = [work, replace(work, raw=open_stream(X, None))]
+    pair = [work, replace(work, raw=Maps(X))]
     stats = [one.drawn(who)[1] for one in pair]
     np.testing.assert_array_equal(stats[0].L, stats[1].L)
     everyone = np.arange(40)  # drawn once each, they are the fitted subjects

@@ -19,7 +19,7 @@ from icofactor import Cohort, CorticalFactorization, Covariates, load_model, sim
 from icofactor.cli.estimate import fit_memory, in_bytes, memory_to_write, pass_memory
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
-from icofactor.factorization.recurrence import in_one_line
+from icofactor.results.recurrence_text import in_one_line
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]

@@ -121,8 +121,8 @@ def test_maps_and_their_limits(lazy: tuple[StoredCohort, np.ndarray]) -> None:
     np.testing.assert_array_equal(np.asarray(stored.X, dtype=np.float64), X.astype(np.float64))
     np.testing.assert_array_equal(stored.read_sites(slice(150, 450)), X.T[stored.order[150:450]])
     assert stored.read_sites(slice(9, 3)).shape == (0, 9)
-    for key in (9, -10, ([0, 9], 0), (0, 642), ("a", 0), (np.ones(3, dtype=bool), 0), ([[0]], 0)):
-        with pytest.raises(IndexError, match=r"subjects|sites"):
+    for key in (9, -10, ([0, 9], 0), (0, 642), ("a", 0), (np.ones(3, dtype=bool), 0)):
+        with pytest.raises(IndexError):
             stored.X[key]
     with pytest.raises(ValueError, match="consecutive"):
         stored.read_sites(slice(0, 9, 2))

@@ -92,7 +92,7 @@ def test_what_waits_is_bounded(
 ) -> None:
     """Whatever is read, and by many threads too; and nothing is read twice."""
     stored = open_store(f"{server.url}/a.store")
-    size, expected = stored.X._parts[0].chunk_bytes, COHORT.X[:, stored.order].T
+    size, expected = stored.X.values._parts[0].chunk_bytes, COHORT.X[:, stored.order].T
     reader, held, server.delay = stored.path._reader, list[int](), 0.002  # type: ignore[union-attr]
     monkeypatch.setattr(remote, "AHEAD_BYTES", 12 * size)
 
@@ -443,7 +443,8 @@ from distributed import Client
 if __name__ == "__main__":
     stored = ico.cohort.open_store("s3://data/a.store")
     with Client(n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
-        model = ico.CorticalFactorization(3, n_starts=2, random_state=0).fit(stored, client=client)
+        model = ico.CorticalFactorization(3, n_starts=2, random_state=0)
+        model.fit(stored, executor=client.get_executor())
     assert stored.bytes_read == 0
     np.save({str(out)!r}, model.components_)
 """

@@ -97,6 +97,16 @@ def test_chunks_of_other_subjects_are_not_read(store: Path) -> None:
     assert stored.bytes_read < 0.6 * stored.X.shape[0] * stored.X.shape[1] * 4
 
 
+def test_chunks_between_subjects_are_not_read(tmp_path: Path) -> None:
+    cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", random_state=3)
+    create_store(tmp_path / "store", [cohort[:22], cohort[22:]], chunk_sites=100, chunk_subjects=4)
+    store = open_store(tmp_path / "store")
+    rows = [39, 0, 1, 21, 0]
+    np.testing.assert_array_equal(np.asarray(store.X[rows]), cohort.X[rows])
+    # Chunks of 4 subjects, with checksums: those of 0 and 1, of 20 to 21, and of 38 to 39.
+    assert store.bytes_read == 3 * 7 * (100 * 4 * 4 + 4)
+
+
 @pytest.mark.parametrize("adjusted", [False, True])
 def test_a_fit_never_holds_them(adjusted: bool, pair: tuple[StoredCohort, ico.Cohort]) -> None:
     data: list[Any] = list(pair)

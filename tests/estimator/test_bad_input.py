@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 import icofactor as ico
-from icofactor import CorticalFactorization, Refinement, checks
+from icofactor import CorticalFactorization, Refinement
 from icofactor.errors import ArgumentError
 
 SOON = 2.0
@@ -257,7 +255,7 @@ def test_subjects_at_fault_are_found_in_any_block(
     monkeypatch: pytest.MonkeyPatch, X: np.ndarray
 ) -> None:
     """The checks ride on the blocks of the first pass; the last block counts like the first."""
-    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * 12 * 10)
+    monkeypatch.setattr("icofactor.maps.blocks.BLOCK_BYTES", 8 * 12 * 10)
     for column in (0, 99, 100, 641):
         with refused(NOT_FINITE):
             fit(_with(np.nan, 3, column)(X))
@@ -338,35 +336,3 @@ def test_whether_negative_values_are_taken(
     else:
         with pytest.raises(ArgumentError, match="negative"):
             model.fit(X - X.mean())
-
-
-def test_parameters_are_checked_once(X: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the way from `fit` to the updates, through divisions too."""
-    checked: Counter[str] = Counter()
-    check = checks.check_value
-
-    def counted(argument: str, *rest: Any) -> None:
-        checked[argument] += 1
-        check(argument, *rest)
-
-    for module in list(sys.modules.values()):
-        if getattr(module, "check_value", None) is check:
-            monkeypatch.setattr(module, "check_value", counted)
-    model = CorticalFactorization(
-        2, method="CD-PNNMF", n_starts=1, n_iter=150, tol=1e-2, level=0, penalty=1e-6
-    )
-    model.set_params(refinement=Refinement(2, 3, 5)).fit(X)
-    names = (
-        "n_components",
-        "n_starts",
-        "n_iter",
-        "tol",
-        "level",
-        "polish",
-        "penalty",
-        "rules",
-        "engine",
-        "columns",
-    )
-    assert [checked[name] for name in names] == [1] * len(names)
-    assert {checked[name] for name in checked if name.startswith("refinement.")} == {1}

@@ -142,9 +142,9 @@ def test_a_pial_surface_is_known_by_its_triangles() -> None:
     image = SurfaceImage(
         load_fsaverage("fsaverage5")["pial"], {side: x.T.copy() for side, x in halves.items()}
     )
-    found = read_input(image)
-    assert (found.sites.name, found.sites.n, found.hemi) == ("fsaverage5", 20484, "both")
-    np.testing.assert_array_equal(found.X, cohort.X)
+    maps, place = read_input(image)
+    assert (place.sites.name, place.sites.n, place.hemi) == ("fsaverage5", 20484, "both")
+    np.testing.assert_array_equal(maps, cohort.X)
     expected = quick(n_components=3).fit(cohort)
     np.testing.assert_array_equal(
         quick(n_components=3).fit(image).components_, expected.components_

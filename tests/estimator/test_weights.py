@@ -19,7 +19,8 @@ from icofactor.assessment.selection.data import Fitter, gather
 from icofactor.assessment.selection.heldout import heldout_full
 from icofactor.cli.main import main
 from icofactor.errors import FileError
-from icofactor.estimator.inputs import read_input, weighted_sites
+from icofactor.estimator.inputs import read_input
+from icofactor.estimator.site_weights import weighted_sites
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.scaling import map_signs
 from icofactor.io.gifti import write_maps
@@ -139,15 +140,6 @@ def test_jax_weighs_alike(pair: tuple[Any, Any], twice: Twice) -> None:
     alike(model.loadings_, pair[0].loadings_)
 
 
-def test_maps_on_disk_are_weighed_alike(
-    twice: Twice, pair: tuple[Any, Any], tmp_path: Path
-) -> None:
-    np.save(tmp_path / "x.npy", twice.cohort.X)
-    mapped = replace(twice.cohort, X=np.load(tmp_path / "x.npy", mmap_mode="r"), checked=True)
-    model = ico.CorticalFactorization(**pair[0].get_params(deep=False))
-    alike(model.fit(mapped).components_, pair[0].components_, 1e-10)
-
-
 def test_assessment(twice: Twice, pair: tuple[Any, Any]) -> None:
     """Selection, held-out errors, bootstrap, diagnostics and loadings of people who lack sites."""
     settings: dict[str, Any] = {"n_splits": 2, "n_starts": 2, "n_nulls": 5, "level": 0}
@@ -171,11 +163,14 @@ def test_assessment(twice: Twice, pair: tuple[Any, Any]) -> None:
     assert chosen.reasons == expected.reasons and "weights" in chosen.settings
     fold = np.arange(N_SUBJECTS) % 3
     cohorts = ((twice.cohort, twice.times), (twice.repeated[:N_SUBJECTS], None))
-    given = [
-        replace(i := read_input(c), sites=weighted_sites(i.sites, i.mask, w)[0]) for c, w in cohorts
-    ]
     fitter, method = Fitter("parts", 3, 0), method_named("parts")
-    left, out = (heldout_full(gather(i, 1, method, center="mean"), fitter, K, fold) for i in given)
+
+    def heldout(cohort: Any, weights: Any) -> np.ndarray:
+        maps, place = read_input(cohort)
+        placed = maps, replace(place, sites=weighted_sites(place.sites, place.mask, weights)[0])
+        return heldout_full(gather(cohort, 1, method, None, "mean", None, placed), fitter, K, fold)
+
+    left, out = (heldout(*each) for each in cohorts)
     alike(left, out)
     one, other = pair
     spread, theirs = (

@@ -14,7 +14,8 @@ from icofactor.factorization._refine import Refinement, refine
 from icofactor.factorization._solve import Solution, solve
 from icofactor.factorization.design import Design
 from icofactor.factorization.methods import METHODS, PAPER_METHODS
-from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics
+from icofactor.factorization.sources import Data, Pyramid, Source
+from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.sites import Sites
 
 SCALES = [1e-3, 1.0, 1e3]

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 import icofactor as ico
 from icofactor.factorization.methods import METHODS
-from icofactor.factorization.recurrence import in_one_line, recurrence
+from icofactor.factorization.recurrence import recurrence
 from icofactor.factorization.schemes import Problem, base
 from icofactor.factorization.schemes.base import terms_of
 from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
 from icofactor.factorization.starts import draw_starts, seeds_of, stream
 from icofactor.factorization.update import advance, begin
+from icofactor.results.recurrence_text import in_one_line
 
 SITES = ico.Sites.named("fsaverage3")
 

@@ -25,7 +25,8 @@ from icofactor.factorization._refine import Refined, Refinement, local_error, re
 from icofactor.factorization._solve import Solution, solve
 from icofactor.factorization.design import Design
 from icofactor.factorization.methods import PAPER_METHODS
-from icofactor.factorization.statistics import Data, Pyramid, Statistics
+from icofactor.factorization.sources import Data, Pyramid
+from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.sites import Sites
 from reference import naive
 

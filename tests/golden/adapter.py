@@ -32,7 +32,7 @@ def fit_on_cluster(model: ico.CorticalFactorization, X: Any) -> ico.CorticalFact
         silence_logs="CRITICAL",
     )
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        return model.fit(X, client=client)
+        return model.fit(X, executor=client.get_executor())
 
 
 def open_store(path: Path) -> Any:

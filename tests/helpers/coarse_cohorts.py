@@ -12,7 +12,6 @@ from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, ga
 from icofactor.assessment.selection.heldout import _Block, _signed_loadings
 from icofactor.cohort import simulate
 from icofactor.cohort.cohort import Cohort
-from icofactor.estimator.inputs import read_input
 from icofactor.factorization.methods import method_named
 from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.operators import neighbour_average, smooth_rows
@@ -45,7 +44,7 @@ def smooth_maps(n: int, rounds: int, seed: int) -> np.ndarray:
 
 
 def gathered(cohort: Any, level: int = 1) -> Cohorts:
-    return gather(read_input(cohort), level, method_named(METHOD))
+    return gather(cohort, level, method_named(METHOD))
 
 
 def with_X(cohort: Cohort, X: np.ndarray, rows: np.ndarray | None = None) -> Cohort:

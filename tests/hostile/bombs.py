@@ -374,12 +374,12 @@ def _packed_zeros() -> bytes:
 def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
     import json
 
-    record = json.loads(content["mean/zarr.json"])
+    record = json.loads(content["scale/zarr.json"])
 
     def with_mean(chunk: bytes | None = None, **changes: object) -> bytes:
-        new = content | {"mean/zarr.json": json.dumps({**record, **changes}).encode()}
+        new = content | {"scale/zarr.json": json.dumps({**record, **changes}).encode()}
         if chunk is not None:
-            new["mean/c/0"] = chunk
+            new["scale/c/0"] = chunk
         return _zip(new, zipfile.ZIP_STORED)
 
     grid = lambda *shape: {"name": "regular", "configuration": {"chunk_shape": list(shape)}}
@@ -395,7 +395,7 @@ def _zarr_bombs(content: dict[str, bytes]) -> dict[str, bytes]:
         "a zarr codec that unpickles": with_mean(
             codecs=[{"name": "numcodecs.pickle", "configuration": {}}]
         ),
-        "a zarr record that nests": _zip(content | {"mean/zarr.json": deep}, zipfile.ZIP_STORED),
+        "a zarr record that nests": _zip(content | {"scale/zarr.json": deep}, zipfile.ZIP_STORED),
         "attributes that nest": _zip(
             content | {"zarr.json": b'{"attributes":' + deep}, zipfile.ZIP_STORED
         ),

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import icofactor as ico
 from helpers.refusals import refused
+from helpers.sources import Sliced
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
 from icofactor.cohort.store.create import create_store
-from icofactor.preprocessing.covariates import AdjustedMaps
+from icofactor.maps.maps import Maps
 
 N = 60
 
@@ -100,21 +101,14 @@ def test_only_sites_that_would_be_negative_are_shifted_and_by_just_enough() -> N
     )
 
 
-def test_new_subjects_below_zero_are_set_to_zero_and_counted() -> None:
+def test_new_subjects_below_zero_are_set_to_zero() -> None:
     people = table()
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
     covariates = Covariates.fit(X, ["age"], people)
     new = {"age": [50.0, 50.0]}
     maps = np.vstack([X[0], -X[0]])
-    view = covariates.apply(maps, new)
-    adjusted = np.asarray(view)
-    assert adjusted[1].tolist() == [0, 0, 0, 0]
-    assert view.below.tolist() == [1, 1, 1, 1]
-    np.asarray(view)
-    assert view.below.sum() == 4, "looking twice counted twice"
-    fitted = covariates.apply(X, people)
-    np.asarray(fitted)
-    assert fitted.below.sum() == 0
+    adjusted = np.asarray(covariates.apply(maps, new))
+    assert adjusted[0].min() > 0 and adjusted[1].tolist() == [0, 0, 0, 0]
 
 
 def test_signed_data_are_neither_shifted_nor_clipped() -> None:
@@ -155,57 +149,13 @@ def test_numbers_of_very_different_size() -> None:
         np.testing.assert_allclose(together, 0, atol=1e-9)
 
 
-# ---------------------------------------------------------------------- slices
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        (slice(None), slice(3, 9)),
-        (slice(None), np.array([8, 1, 4])),
-        (slice(5, 20, 3), slice(None)),
-        (np.array([7, 2]), slice(2, 5)),
-        (4, slice(None)),
-        (4, 5),
-        np.array([1, 0]),
-        3,
-    ],
-    ids=str,
-)
-def test_any_slice_is_that_of_the_whole(key: Any) -> None:
-    people = table()
-    X = np.random.default_rng(0).gamma(20, 0.1, (N, 11)).astype(np.float32)
-    view = Covariates.fit(X, ["age", "site"], people).apply(X, people)
-    assert (view.shape, view.ndim, view.dtype, len(view)) == ((N, 11), 2, np.float64, N)
-    np.testing.assert_allclose(view[key], np.asarray(view)[key], rtol=1e-13)
-    assert np.asarray(view, dtype=np.float32).dtype == np.float32
-
-
-def test_two_arrays_of_numbers_at_once_are_refused() -> None:
-    people = table()
-    X = np.ones((N, 3)) + np.random.default_rng(0).random((N, 3))
-    view = Covariates.fit(X, ["age"], people).apply(X, people)
-    with pytest.raises(IndexError, match="one axis at a time"):
-        view[np.array([0, 1]), np.array([0, 1])]
-
-
-class Blocks:
-    """Maps that can only be had some sites at a time."""
-
-    def __init__(self, X: np.ndarray) -> None:
-        self._X, self.shape, self.dtype, self.most = X, X.shape, X.dtype, 0
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        found = self._X[key]
-        self.most = max(self.most, found.size)
-        return found
+# ---------------------------------------------------------------------- how maps are read
 
 
 def test_maps_are_read_some_sites_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icofactor.streaming.blocks.BLOCK_BYTES", 8 * N * 50)
-    monkeypatch.setattr("icofactor.streaming.source.PART_BYTES", 4 * N * 50)
+    monkeypatch.setattr("icofactor.maps.blocks.BLOCK_BYTES", 4 * N * 50)
     people = table()
-    lazy = Blocks(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
+    lazy = Sliced(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
     covariates = Covariates.fit(lazy, ["age"], people)
     model = CorticalFactorization(2, n_starts=1, tol=1e-3, refinement=None).fit(
         covariates.apply(lazy, people)
@@ -374,7 +324,7 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
         assert model.covariates_.explained == adjusted.covariates_.explained
         view = adjusted.covariates_.apply(confounded)
         array = adjusted.covariates_.apply(confounded.X, confounded.participants)
-        assert isinstance(array, AdjustedMaps)
+        assert isinstance(array, Maps)
         for data in (confounded, view, array):
             np.testing.assert_allclose(
                 model.transform(data), model.loadings_, rtol=1e-9, atol=1e-12

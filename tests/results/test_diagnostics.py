@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import f_oneway, pearsonr
 
+from helpers.sources import Sliced
+from icofactor.cohort.adjusted import with_maps
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
 from icofactor.cohort.store.create import create_store, save_store
 from icofactor.errors import ArgumentError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._refine import Refinement
+from icofactor.maps.maps import Maps
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.results.diagnostics import diagnose
 from icofactor.results.diagnostics.blocks import linear_shares
@@ -415,27 +418,14 @@ def test_cohorts_that_were_not_fitted(fit: Any) -> None:
     assert (raised.value.argument, raised.value.found) == ("cohort", "ndarray")
 
 
-def test_x_is_only_sliced(fit: Any) -> None:
+def test_x_is_read_a_block_at_a_time(fit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, cohort, d = fit
-
-    class Lazy:
-        shape, dtype = cohort.X.shape, cohort.X.dtype
-
-        def __getitem__(self, key: Any) -> np.ndarray:
-            return cohort.X[key]
-
-        def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-            raise AssertionError("X was read whole")
-
-    class Stored:
-        X = Lazy()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(cohort, name)
-
-    again = diagnose(model, Stored())
-    np.testing.assert_array_equal(again.median, d.median)
-    assert again.explained == d.explained
+    monkeypatch.setattr("icofactor.maps.blocks.BLOCK_BYTES", 4 * cohort.X[:, :50].size)
+    sliced = Sliced(cohort.X)
+    again = diagnose(model, with_maps(cohort, Maps(sliced)))
+    np.testing.assert_allclose(again.median, d.median, rtol=1e-12)
+    assert again.explained == pytest.approx(d.explained, rel=1e-12)
+    assert sliced.most <= cohort.X[:, :50].size
 
 
 def test_trouble_is_told() -> None:

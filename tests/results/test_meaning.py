@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from icofactor import CorticalFactorization, simulate_cohort
-from icofactor.factorization.recurrence import in_one_line, warning
 from icofactor.results.meaning import (
     component_units,
     fitted_units,
@@ -22,6 +21,7 @@ from icofactor.results.meaning import (
     recurrence_warning,
     scale_label,
 )
+from icofactor.results.recurrence_text import in_one_line, warning
 
 COHORT = simulate_cohort(12, 2, "thickness", "left", 0, mesh="fsaverage3")
 

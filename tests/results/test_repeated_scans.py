@@ -190,11 +190,10 @@ def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
 
 def test_nulls_turn_scans_of_a_person_together(scans: ico.Cohort) -> None:
     from icofactor.assessment.selection.data import gather
-    from icofactor.estimator.inputs import read_input
     from icofactor.factorization.methods import method_named
 
     twice = replace(scans, X=np.concatenate([scans.X[:N], scans.X[:N]]))
-    data = gather(read_input(twice), 1, method_named("parts"), None, "mean")
+    data = gather(twice, 1, method_named("parts"), None, "mean")
     seed, groups = np.random.SeedSequence(0), RowGroups.of(list(range(N)) * 2)
     turned = spun_cohort(data, seed, True, groups).L
     np.testing.assert_array_equal(turned[:N], turned[N:])

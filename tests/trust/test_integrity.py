@@ -263,5 +263,5 @@ def test_appended_and_compacted_stores_are_equal_files(tmp_path: Path) -> None:
 
 def test_the_identity_of_a_store_is_that_of_its_cohort(tmp_path: Path) -> None:
     stored = [save_store(cohort(n), tmp_path / name) for n, name in ((5, "a"), (5, "b"), (6, "c"))]
-    one, same, other = (each.X.commit.identity for each in stored)
+    one, same, other = (each.identity for each in stored)
     assert one == same != other

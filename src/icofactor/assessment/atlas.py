@@ -26,11 +26,11 @@ from icofactor.io.guard import Unreadable, naming
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import read_labels
 from icofactor.io.tables import write_table
+from icofactor.maps.workers import in_order
 from icofactor.sphere.names import SIDES
 from icofactor.sphere.parcels import is_region
 from icofactor.sphere.rotations import SiteSpinner
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.runners import in_order
 
 _N_FSAVERAGE = 163842
 _NAMED_REGIONS = 2

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.assessment.selection.heldout import inspected
 from icofactor.checks import check_parameters
+from icofactor.cohort.adjusted import subject_names
+from icofactor.cohort.measures import Arrangement
 from icofactor.cohort.people import People, RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.stream import open_stream
 from icofactor.factorization._lift import basis_of, full_basis, loadings
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.matching import match_components, reordered
@@ -34,14 +34,13 @@ from icofactor.io.archive import Arrays
 from icofactor.io.gifti import write_maps
 from icofactor.io.publish import Publication
 from icofactor.io.tables import numbered, sidecar, write_table
+from icofactor.maps.maps import Maps
+from icofactor.maps.workers import in_order, one_blas_thread
 from icofactor.preprocessing.adjusted import as_the_fit
-from icofactor.preprocessing.centering import Centering, means_of
+from icofactor.preprocessing.centering import measured_centering
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 from icofactor.sphere.names import OWN, hemispheres, map_file, mesh_name_of
-from icofactor.streaming.passes import Stream
-from icofactor.streaming.runners import in_order, one_blas_thread
-from icofactor.streaming.source import Adjusted
 
 CHUNK = 10
 """Resamples of one task, whose sums are added up; whatever the machine, so that bits stay."""
@@ -289,11 +288,11 @@ class _Resampling:
     """What all resamples share."""
 
     model: Any
-    X: Stream
+    X: Maps
     stats: Statistics
     used: np.ndarray
     seed: int
-    raw: Stream
+    raw: Maps
     confounds: Confounds | None
     groups: RowGroups | None = None
 
@@ -309,39 +308,31 @@ class _Resampling:
     ) -> _Resampling:
         if not hasattr(model, "components_"):
             raise ArgumentError("model", None, "The model is not fitted yet: call fit first")
-        n_rows = len(cohort.subjects) if hasattr(cohort, "subjects") else None
+        names = subject_names(cohort)
+        n_rows = None if names is None else len(names)
         fitted_all = fit_on is None and n_rows == len(model.loadings_)
-        n_rows = None if n_rows is not None else int(read_input(cohort, model.sites_).X.shape[0])
+        n_rows = None if n_rows is not None else read_input(cohort, model.sites_)[0].n_subjects
         scans = choose_scans(
             cohort, "all" if fitted_all else fit_on, groups, order, seed, n_rows=n_rows
         )
         cohort = scans.of(cohort)
-        data = as_the_fit(cohort, model.harmonization_, model.covariates_)
+        data = as_the_fit(cohort, model.harmonization_, model.covariates_, measures=model.measures_)
         hemi = model.hemi_ if model.hemi_ != "both" else None
-        given = read_input(data, model.sites_, hemi)
-        if given.X.shape[0] != len(model.loadings_):
+        X, _ = read_input(data, model.sites_, hemi)
+        if X.n_subjects != len(model.loadings_):
             expected = (
                 f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
             )
-            raise ArgumentError("cohort", Phrase(f"{given.X.shape[0]} subjects"), expected)
+            raise ArgumentError("cohort", Phrase(f"{X.n_subjects} subjects"), expected)
         mask = model.mask_
         used = np.arange(model.sites_.n) if mask is None else np.flatnonzero(mask)
-        X = open_stream(given.X, mask, adjustment=model._adjustment)
+        X = model.centering_.at(mask).applied(X.subset(sites=mask))
         _check_same_subjects(model, data)
         before, confounds = unadjusted(data)
         raw = X
         if confounds is not None or model.center_ == "zscore" or model.measures_ is not None:
-            raw = open_stream(read_input(before, model.sites_, hemi).X, mask)
+            raw = read_input(before, model.sites_, hemi)[0].subset(sites=mask)
         return cls(model, X, model.refined_.stats, used, seed, raw, confounds, scans.groups)
-
-    @property
-    def codes(self) -> np.ndarray | None:
-        """(n_subjects,) measure of each row, where they are of several."""
-        return (
-            None
-            if self.model.measures_ is None
-            else self.model.measures_.codes(self.stats.n_subjects)
-        )
 
     def chunk(self, first: int, n: int) -> Arrays:
         """Sums over `n` resamples of differences to the model, and of their squares."""
@@ -383,19 +374,19 @@ class _Resampling:
         weights = model.design_.sites.weights
         basis = basis_of(X, self._lifted(X.subset(who), best.B, best.C, scheme), weights)
         everyone = loadings(basis.WX, basis.WW, scheme, solution.penalty)
-        codes = self.codes
-        if model.center_ != "none":  # deviations are those from the mean of the drawn subjects
-            mean = everyone[:, who].mean(axis=1, keepdims=True)
-            everyone = everyone - (
-                mean if codes is None else means_of(everyone[:, who].T, codes[who])[codes].T
-            )
+        if model.center_ != "none":
+            # Deviations are those from the mean of the drawn subjects.
+            member = model.centering_.membership(n)
+            drawn_member = member[:, who]
+            means = everyone[:, who] @ drawn_member.T / drawn_member.sum(axis=1)
+            everyone = everyone - means @ member
         scale = scale_of(basis.W, everyone, scheme, weights)
         maps = (basis.W * scale).T
         match = match_components(model.components_[:, self.used], maps, weights)
         order = reordered(match, len(maps))
         return maps[order], (everyone.T / scale)[:, order], match.similarity
 
-    def drawn(self, who: np.ndarray) -> tuple[Stream, Statistics]:
+    def drawn(self, who: np.ndarray) -> tuple[Maps, Statistics]:
         """Everyone's maps as the drawn subjects say they are fitted, and the statistics of the
         drawn ones.
 
@@ -411,28 +402,32 @@ class _Resampling:
             return self.X, stats.deviations(
                 self.stats.energy, self.stats.sq_norm
             ) if centred else stats
-        X = (
-            self.raw
-            if self.confounds is None
-            else self.confounds.stream(self.raw, who, model.design_.sites.measure)
-        )
-        if model.center_ != "none" or model.measures_ is not None:
-            seen = inspected(X, who, self.codes)
-            centering = Centering.of(model.center_, seen, model.measures_, model.design_.sites)
-            if centering.adjustment is not None:
-                X = Stream(
-                    Adjusted(X.source, replace(centering.adjustment, codes=self.codes)), X.runner
+        X = self.raw
+        sites, measures = model.design_.sites, model.measures_
+        if self.confounds is not None:
+            arrangement = Arrangement() if measures is None else measures.arrangement(sites)
+            X = self.confounds.removed(X, who, arrangement)
+        if model.center_ != "none" or measures is not None:
+            # Rows of one measure after those of another, as in the cohort.
+            ordered = who[
+                np.argsort(
+                    model.centering_.membership(X.n_subjects)[:, who].argmax(axis=0), kind="stable"
                 )
+            ]
+            measured = measured_centering(
+                measures, model.center_, X.subset(ordered), sites, check=False
+            )
+            X = measured.centering.applied(X)
         return X, Statistics.from_data(X.subset(who), model.design_)
 
-    def _lifted(self, drawn: Stream, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
+    def _lifted(self, drawn: Maps, B: np.ndarray, C: np.ndarray, scheme: Scheme) -> np.ndarray:
         """The basis on every site, as the model's own was made."""
         model = self.model
         coarse = model.design_.matrix @ B
         if not model.lift:
             return np.asarray(coarse)
         design = model.design_
-        mean = model._centered(len(model.loadings_), used=True).mean_left_in
+        mean = model.centering_.at(model.mask_).mean_left_in
         polish = model.polish if scheme.projective else 0
         return full_basis(
             drawn, design, self.stats, B, C, scheme, model.solution_.penalty, mean, polish
@@ -446,7 +441,7 @@ def _check_same_subjects(model: Any, cohort: Any) -> None:
     found, theirs = model.transform(cohort), model.loadings_
     other = np.flatnonzero(np.abs(found - theirs).max(axis=1) > 1e-3 * np.abs(theirs).max())
     if len(other):
-        names = list(getattr(cohort, "subjects", range(len(found))))
+        names = subject_names(cohort) or range(len(found))
         different = Phrase(
             f"{len(other)} of {len(found)} subjects different, the first of them {names[other[0]]}"
         )

@@ -154,7 +154,7 @@ def penalty(text: str) -> float | str:
 
 def run(options: argparse.Namespace) -> None:
     from icofactor.cohort.people import choose_scans
-    from icofactor.estimator.inputs import check_weights
+    from icofactor.estimator.site_weights import check_weights
     from icofactor.factorization.methods import method_named
     from icofactor.results.fit_cohort import fit_cohort
     from icofactor.results.folder import FitFolder

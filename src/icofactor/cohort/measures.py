@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -17,12 +17,11 @@ from icofactor.cohort.people import MEASURE, PERSON, People, bare
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, counted, literal
 from icofactor.io.records import Numbers, plain_signature
+from icofactor.maps.maps import Maps, maps_of
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.parcels import only_in_one
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.joined import Chained, Stacked
-from icofactor.streaming.source import MapSource, source_of
 
 SHARES, SCALES = ("maps", "loadings"), ("none", "variance", "zscore")
 DOMINANT = 0.8
@@ -129,6 +128,14 @@ class Measures:
             for name, values in participants.items()
         }, names
 
+    def arrangement(self, sites: Sites) -> Arrangement:
+        """Return how the measures lie in maps on these sites."""
+        if self.n == 1:
+            return Arrangement()
+        if self.share == "maps":
+            return Arrangement(n_stacked=self.n, names=self.names)
+        return Arrangement(site_measure=sites.measure, names=self.names)
+
     @property
     def plain(self) -> bool:
         """Whether values are neither scaled nor weighted."""
@@ -232,48 +239,64 @@ def people_of_rows(
     )
 
 
-class JoinedMaps:
-    """The maps of several measures as one matrix; nothing is copied."""
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """How several measures lie in one matrix, for steps that treat each measure by itself.
 
-    ndim = 2
+    Attributes
+    ----------
+    n_stacked : number of measures that lie below each other: rows of one after those of another
+    site_measure : (n_sites,) measure of each site, if measures lie side by side
+    names : of the measures, if there are several
+    """
 
-    def __init__(self, parts: list[Any], share: str) -> None:
-        self.parts, self.share = parts, share
-        n, v = parts[0].shape
-        self.shape = (n * len(parts), v) if share == "maps" else (n, v * len(parts))
-        self.dtype = np.result_type(*(np.dtype(part.dtype) for part in parts))
+    n_stacked: int = 1
+    site_measure: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
 
-    def map_source(self) -> MapSource:
-        """The maps as they are passed over."""
-        return (Stacked if self.share == "maps" else Chained)(
-            [source_of(part) for part in self.parts]
-        )
+    @classmethod
+    def of(cls, X: Any) -> Arrangement:
+        """Return the arrangement of the measures of a cohort, joined or not."""
+        measures = measures_of(X)
+        return cls() if measures is None else measures.arrangement(X.sites)
 
-    def __len__(self) -> int:
-        return int(self.shape[0])
+    def each_measure(
+        self, maps: Maps, mask: NDArray[np.bool_] | None = None
+    ) -> Iterator[tuple[Maps, NDArray[np.int64]]]:
+        """Yield the maps of each measure at sites in use, and the positions of these sites.
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        chosen = [np.arange(n)[one] for n, one in zip(self.shape, (rows, columns), strict=True)]
-        rows, columns = map(np.atleast_1d, chosen)
-        found = np.empty((len(rows), len(columns)), self.dtype)
-        n, v = self.parts[0].shape
-        for number, part in enumerate(self.parts):
-            if self.share == "maps":
-                mine = np.flatnonzero(rows // n == number)
-                if len(mine):
-                    found[mine] = np.asarray(part[rows[mine] - n * number])[:, columns]
-            else:
-                mine = np.flatnonzero(columns // v == number)
-                if len(mine):
-                    found[:, mine] = np.asarray(part[:, columns[mine] - v * number])[rows]
-        return found.reshape([len(one) for one in chosen if one.ndim])
+        Positions count the sites of one measure after those of another, however the measures lie.
+        """
+        in_use = np.ones(maps.n_sites, dtype=bool) if mask is None else mask
+        if self.site_measure is not None:
+            for number in np.unique(self.site_measure):
+                sites = np.flatnonzero(in_use & (self.site_measure == number))
+                yield maps.subset(sites=sites), sites
+            return
+        sites = np.flatnonzero(in_use)
+        n_people = maps.n_subjects // self.n_stacked
+        for number in range(self.n_stacked):
+            people = slice(number * n_people, (number + 1) * n_people)
+            yield maps.subset(people, sites), number * maps.n_sites + sites
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        whole = np.concatenate(
-            [np.asarray(part) for part in self.parts], axis=0 if self.share == "maps" else 1
-        )
-        return whole if dtype is None else whole.astype(dtype, copy=False)
+    def stack(self, values: np.ndarray | None) -> np.ndarray | None:
+        """Turn rows over the sites of all measures into rows for each measure that is stacked."""
+        if values is None or self.n_stacked == 1:
+            return values
+        n_rows = len(values)
+        each = values.reshape(n_rows, self.n_stacked, -1).swapaxes(0, 1)
+        return each.reshape(self.n_stacked * n_rows, -1)
+
+    def regressors(self, Z: np.ndarray) -> np.ndarray:
+        """Return regressors of people as those of rows: each measure has effects of its own."""
+        return np.kron(np.eye(self.n_stacked), Z)
+
+    def codes(self, codes: np.ndarray | None, n_codes: int, n_people: int) -> np.ndarray | None:
+        """Return codes of people as those of rows: each measure has codes of its own."""
+        if self.n_stacked == 1:
+            return codes
+        own = np.zeros(n_people, dtype=np.int64) if codes is None else codes
+        return np.concatenate([number * n_codes + own for number in range(self.n_stacked)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,9 +337,11 @@ class JoinedCohort:
         return next(iter(self.cohorts.values()))
 
     @cached_property
-    def X(self) -> JoinedMaps:
+    def X(self) -> Maps:
         """Maps of all measures."""
-        return JoinedMaps([one.X for one in self.cohorts.values()], self.measures.share)
+        axis = "subjects" if self.measures.share == "maps" else "sites"
+        parts = tuple(maps_of(cohort.X) for cohort in self.cohorts.values())
+        return Maps(parts, joined=axis)
 
     @cached_property
     def subjects(self) -> tuple[str, ...]:
@@ -506,7 +531,7 @@ def _check(measures: Any, share: str) -> None:
             raise ArgumentError(
                 "measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts"
             )
-        if hasattr(one, "steps") or measures_of(one) is not None:
+        if getattr(one.X, "adjustments", ()) or measures_of(one) is not None:
             what = "unadjusted cohorts: join them first, then regress out covariates and scanners"
             raise ArgumentError(
                 "measures", Phrase(f"{name!r}, which is joined or adjusted already"), what

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.errors import ArgumentError, CohortError, Phrase, as_reference, literal
+from icofactor.maps.maps import is_dask_array
 from icofactor.sphere.hierarchy import n_faces, n_nodes
 from icofactor.sphere.meshes import fs_lr_sites, sites_for
 from icofactor.sphere.names import MESHES, N_FS_LR, SIDES, hemispheres, is_fs_lr, mesh_name_of
@@ -174,6 +175,11 @@ def check_array(X: Any) -> Any:
         raise ArgumentError(
             "X", None, f"{complex_too}X must contain real numbers; found dtype {X.dtype}"
         )
+    if is_dask_array(X) and any(size != size for sizes in X.chunks for size in sizes):
+        text = (
+            "X is a dask array whose chunks are of unknown size: call X.compute_chunk_sizes() first"
+        )
+        raise ArgumentError("X", None, text)
     if len(X.shape) != 2:
         hint = ". One map is X.reshape(1, -1). Reshape your data" if len(X.shape) == 1 else ""
         raise ArgumentError(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, counted, literal
 from icofactor.io.tables import cell_text, is_missing, is_number
@@ -229,7 +230,7 @@ def _measures(names: Sequence[str], participants: Mapping[str, Any]) -> tuple[st
 
 def people_of(cohort: Any) -> People | None:
     """The people of a cohort; None for an array, of which nothing is known."""
-    subjects = getattr(cohort, "subjects", None)
+    subjects = subject_names(cohort)
     return None if subjects is None else People.of(subjects, getattr(cohort, "participants", {}))
 
 

@@ -489,7 +489,7 @@ def plan_store(
         chosen = stored.select(rows, columns)
         return replace(chosen, provenance={**chosen.provenance, "left_out": left})
 
-    sizes = stored.X.sizes
+    sizes = stored.X.values.sizes
     if isinstance(folder, Path):
         sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     out = 0 if stored.mask is None else int((~stored.mask).sum())

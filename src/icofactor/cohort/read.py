@@ -22,9 +22,9 @@ from icofactor.cohort.subjects import Selection
 from icofactor.errors import CohortError, Problem, literal
 from icofactor.io.guard import hash_file
 from icofactor.io.tables import plain
+from icofactor.maps.workers import in_order
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.runners import in_order
 
 if TYPE_CHECKING:
     pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -11,33 +12,36 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.fitted import FittedMaps
-from icofactor.estimator.fitting import make_fit
+from icofactor.estimator.fitting import Fitted, fit_maps
 from icofactor.estimator.inputs import (
     check_array,
+    check_executor,
     check_mask,
     check_settings,
     check_size,
     read_input,
-    weighted_sites,
 )
-from icofactor.estimator.projection import score_block
-from icofactor.estimator.stream import open_stream
+from icofactor.estimator.projection import score_strip
+from icofactor.estimator.site_weights import weighted_sites
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.starts import RandomState
 from icofactor.io.tables import numbered
+from icofactor.maps.passes import map_strips
+from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import step_of
 from icofactor.preprocessing.centering import center_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import covariates_of
-from icofactor.streaming.passes import each_wide_block, pass_over
-from icofactor.streaming.runners import one_blas_thread
+from icofactor.sphere.sites import Sites
 
-_LEVEL = 2  # of small meshes, their own without a word
+# Default level; on coarser meshes the fit uses the level of the mesh, without a warning.
+LEVEL = 2
 
 
 class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
@@ -197,7 +201,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         weights: Any = None,
         columns: str = "partition",
         sigma: float | None = None,
-        level: int = _LEVEL,
+        level: int = LEVEL,
         n_starts: int | None = None,
         n_iter: int = 3000,
         tol: float = 1e-5,
@@ -238,7 +242,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
 
     @classmethod
     def paper(
-        cls, method: str = "LE-PNNMF", n_components: int = 10, **changes: Any
+        cls,
+        method: str = "LE-PNNMF",
+        n_components: int = 10,
+        **changes: Any,
     ) -> CorticalFactorization:
         """Return an estimator with exactly the settings of the paper.
 
@@ -252,6 +259,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         >>> model.rules, model.n_components, model.n_starts
         ('paper', 6, 100)
         """
+        # Exactly the words of the paper; the defaults improve on them.
         literal: dict[str, Any] = {
             "columns": "exponential",
             "level": 0,
@@ -269,6 +277,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         """The refinement that `fit` uses: `refinement`, or the default of the method for "auto"."""
         if isinstance(self.refinement, Refinement):
             return self.refinement
+        # Parts gain nothing from finer faces.
         refined = self.refinement == "auto" and method_named(self.method).scheme.refined
         return Refinement() if refined else Refinement(steps=0)
 
@@ -283,7 +292,13 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         """Whether `fit` accepts maps with negative values, with this method and centering."""
         return method_named(self.method).takes_negative(self.centers_by)
 
-    def fit(self, X: Any, y: None = None, *, client: Any = None) -> CorticalFactorization:
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        executor: Executor | None = None,
+    ) -> CorticalFactorization:
         """Fit the model to maps, one per subject.
 
         Parameters
@@ -294,8 +309,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             for the lift.
         y : None
             Ignored.
-        client : dask.distributed.Client, optional
-            Runs statistics, starts and lift on its workers, which must be able to read stores.
+        executor : concurrent.futures.Executor, optional
+            Where blocks of the maps are worked on, such as a ``ProcessPoolExecutor``, or
+            ``client.get_executor()`` of a dask client, whose workers must be able to read stores.
+            Default: threads of this process.
 
         Returns
         -------
@@ -311,66 +328,76 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         ((3, 642), 3)
         """
         with one_blas_thread():
-            return self._fit(X, client)
+            method = self.check_parameters()
+            # Scans of a person count as people of their own here; `fit_cohort` chooses scans.
+            warn_of_repeated(X)
+            X = self.harmonized(X, self.harmonize)
+            maps, placement = read_input(X, self.mesh, self.hemi)
+            check_executor(executor)
+            maps = replace(maps, executor=executor)
+            mask = check_mask(placement.mask if self.mask is None else self.mask, placement.sites)
+            # Weights have a mean of 1 over the sites in use.
+            whole, weighting = weighted_sites(placement.sites, mask, self.weights, placement.hemi)
+            self.check_shape(maps.shape)
+            used_sites = whole
+            if mask is not None:
+                used_sites = whole.subset(mask)
+                maps = maps.subset(sites=mask)
+            self._warn_of_fine_level(used_sites)
+            # The counter of a store goes on from fit to fit.
+            n_bytes = maps.counter.n_bytes
+            fitted = fit_maps(self, method, X, maps, used_sites)
+            self.bytes_read_ = maps.counter.n_bytes - n_bytes
+            self.passes_ = self.bytes_read_ / max(1, maps.n_bytes)
+        self.sites_, self.mask_, self.hemi_ = whole, mask, placement.hemi
+        self.weighting_ = weighting
+        self._keep_input(X)
+        self._keep_fit(fitted)
+        return self
 
-    def _fit(self, X: Any, client: Any) -> CorticalFactorization:
-        method = self.check_parameters()
-        warn_of_repeated(X)
-        X = self.harmonized(X, self.harmonize)
-        given = read_input(X, self.mesh, self.hemi)
-        mask = check_mask(given.mask if self.mask is None else self.mask, given.sites)
-        whole, weighting = weighted_sites(given.sites, mask, self.weights, given.hemi)
-        given, sites = replace(given, sites=whole), whole if mask is None else whole.subset(mask)
-        if given.measures is not None:
-            given.measures.check_people(given.X.shape[0])
-        self.check_shape(given.X.shape)
-        if self.level > max(sites.max_level, _LEVEL) and sites.regions is None:
-            finest = f"level={self.level} is finer than the mesh: the fit starts from its finest level, {sites.max_level}"
-            warnings.warn(finest, stacklevel=3)
-        stream = open_stream(given.X, mask, client)
-        found = make_fit(self, method, stream, sites, getattr(X, "subjects", None), given.measures)
+    def _warn_of_fine_level(self, sites: Sites) -> None:
+        if self.level > max(sites.max_level, LEVEL) and sites.regions is None:
+            text = (
+                f"level={self.level} is finer than the mesh: the fit starts from its finest level, "
+                f"{sites.max_level}"
+            )
+            warnings.warn(text, UserWarning, stacklevel=3)
 
-        self.sites_, self.mask_, self.hemi_, self.weighting_ = whole, mask, given.hemi, weighting
-        self.covariates_, self.harmonization_ = covariates_of(X), step_of(X, Harmonization)
-        self.measurement_, self.n_features_in_ = Measurement.of(X), given.X.shape[1]
+    def _keep_input(self, X: Any) -> None:
+        """Keep what is known of the maps, and what was taken out of them."""
+        self.covariates_ = covariates_of(X)
+        self.harmonization_ = step_of(X, Harmonization)
+        self.measurement_ = Measurement.of(X)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
+            # An earlier fit may have had a data frame.
             del self.feature_names_in_
-        refined, centering, reported = found.refined, found.centering, found.reported
-        self.starts_, self.refined_ = found.starts, refined
-        self.design_, self.solution_, self.n_iter_ = (
-            refined.design,
-            refined.solution,
-            refined.solution.n_iter,
-        )
+
+    def _keep_fit(self, fitted: Fitted) -> None:
+        """Keep a fit at the sites in use as the attributes of the estimator."""
+        refined, reported = fitted.refined, fitted.reported
+        self.starts_ = fitted.starts
+        self.refined_ = refined
+        self.design_ = refined.design
+        self.solution_ = refined.solution
         self.depth_ = self._on_all_sites(refined.design.site_depth)
-        mean, deviation = self._on_all_sites(centering.mean), centering.deviation
-        deviation = None if deviation is None else self._on_all_sites(deviation)
-        self.measures_ = found.measures
-        if found.measures is not None and centering.codes is not None:
-            self.measures_ = replace(found.measures, mean=mean, deviation=deviation)
-            mean, deviation = mean.mean(axis=0), None
-        self.center_, self.mean_, self.deviation_ = centering.kind, mean, deviation
-        self.n_constant_sites_ = centering.n_constant
+        self.centering_ = fitted.centering.on_all_sites(self.mask_)
+        self.measures_ = self.centering_.described(fitted.measures)
         self.components_ = self._on_all_sites(reported.components)
-        self.loadings_, self.scale_ = reported.loadings, reported.scale
-        recurrence = found.starts.recurrence  # of the components in the order of the starts
+        self.loadings_ = reported.loadings
+        self.scale_ = reported.scale
+        # The starts have the components in an order of their own.
+        recurrence = fitted.starts.recurrence
         self.recurrence_ = None if recurrence is None else recurrence[reported.order]
-        self.error_, self.total_variance_ = found.error, found.variance
-        self.explained_variance_ = reported.variance
-        self.explained_variance_ratio_ = reported.variance / found.variance
-        self.explained_ = 1 - found.error / found.variance
-        self.reconstruction_err_ = float(np.sqrt(max(found.error, 0.0)))
+        self.error_ = fitted.error
+        self.total_variance_ = fitted.variance
+        self._derive_numbers()
+        # The mean map alone would have done better.
         if self.explained_ < 0:
             self._warn_of_nothing_explained()
         if self.measures_ is not None and self.measures_.warning:
-            warnings.warn(self.measures_.warning, UserWarning, stacklevel=3)
-        self.bytes_read_, self.passes_ = (
-            found.bytes_read,
-            found.bytes_read / max(1, stream.source.n_bytes),
-        )
-        return self
+            warnings.warn(self.measures_.warning, UserWarning, stacklevel=4)
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
         """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already
@@ -378,12 +405,19 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         """
         if combat is None or step_of(X, Harmonization) is not None:
             return X
+        # Parameters of an estimator stay as the user gave them.
         chosen: ComBat = clone(combat)
         if chosen.nonnegative is None:
             chosen.set_params(nonnegative=not self.takes_negative)
         return chosen.fit_transform(X, mask=self.mask)
 
-    def fit_transform(self, X: Any, y: None = None, *, client: Any = None) -> np.ndarray:
+    def fit_transform(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        executor: Executor | None = None,
+    ) -> np.ndarray:
         """Fit the model and return the loadings of the fitted subjects; the parameters are those of
         `fit`.
 
@@ -394,9 +428,9 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         >>> ico.CorticalFactorization(3, n_starts=2, level=1).fit_transform(cohort).shape
         (20, 3)
         """
-        return self.fit(X, client=client).loadings_.copy()  # the caller's to change
+        return self.fit(X, executor=executor).loadings_.copy()  # the caller's to change
 
-    def transform(self, X: Any, *, client: Any = None) -> np.ndarray:
+    def transform(self, X: Any, *, executor: Executor | None = None) -> np.ndarray:
         """Compute the loadings of subjects, new or fitted, with the components fixed.
 
         Parameters
@@ -404,8 +438,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         X : array of shape (n_subjects, n_sites), Cohort, or nilearn SurfaceImage
             Maps on the sites of the fit, read in one pass. Covariates and harmonization of the fit
             are applied to cohorts.
-        client : dask.distributed.Client, optional
-            Computes the loadings on its workers.
+        executor : concurrent.futures.Executor, optional
+            As in `fit`.
 
         Returns
         -------
@@ -420,7 +454,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         (2, 3)
         """
         with one_blas_thread():
-            return self._loadings_of(self._view(X, client), getattr(X, "subjects", None))
+            maps = self._fitted_maps(X, executor)
+            return self._loadings_of(maps, subject_names(X))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Compute maps from loadings, in the units of the data.
@@ -441,7 +476,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         if Z.shape[1] != len(self.components_):
             expected = f"loadings on {len(self.components_)} components"
             raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
-        return self._centered(len(Z)).undone(np.asarray(Z) @ self.components_)
+        return self.centering_.undone(np.asarray(Z) @ self.components_)
 
     def score(self, X: Any, y: None = None) -> float:
         """Return the share of the variance of X around the fitted mean map that the components
@@ -455,16 +490,14 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         >>> abs(model.score(cohort) - model.explained_) < 1e-6
         True
         """
-        view = self._view(X)
-        C = self._loadings_of(view, getattr(X, "subjects", None))
-        W, centering = self._used(self.components_).T, self._centered(len(C), used=True)
-        shared = {
-            "C": C,
-            "codes": np.zeros(1, dtype=int) if centering.codes is None else centering.codes,
-        }
-        own, sums = [W, np.atleast_2d(centering.left).T, self._used_weights], np.zeros(2)
-        for _, found in pass_over(view, each_wide_block(score_block), shared, own):
-            sums += found["sum.squares"]
+        maps = self._fitted_maps(X)
+        C = self._loadings_of(maps, subject_names(X))
+        centering = self.centering_.at(self.mask_)
+        shared = {"C": C, "member": centering.membership(len(C))}
+        per_site = (self._used(self.components_).T, centering.left.T, self._used_weights)
+        sums = np.zeros(2)
+        for _, result in map_strips(score_strip, maps, *per_site, shared=shared, double=True):
+            sums += result["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
             what = (

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from icofactor.cohort.measures import check_measures
 from icofactor.errors import ArgumentError
-from icofactor.estimator.inputs import check_names, read_input
-from icofactor.estimator.projection import projected_block
-from icofactor.estimator.stream import open_stream
+from icofactor.estimator.inputs import check_executor, check_names, read_input
+from icofactor.estimator.projection import project_strip
 from icofactor.factorization._lift import gram, loadings, weighed
 from icofactor.factorization.methods import method_named
-from icofactor.preprocessing.adjusted import as_the_fit, is_cohort
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
+from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.centering import Centering
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, each_block, pass_over
-from icofactor.streaming.source import Adjustment
+from icofactor.preprocessing.summary import Summary
 
 
 class FittedMaps:
@@ -35,16 +35,17 @@ class FittedMaps:
     measures_: Any
     harmonization_: Any
     covariates_: Any
-    center_: str
-    mean_: np.ndarray
-    deviation_: np.ndarray | None
+    centering_: Centering
     components_: np.ndarray
     loadings_: np.ndarray
     scale_: np.ndarray
     solution_: Any
     explained_: float
+    error_: float
+    total_variance_: float
 
     def _warn_of_nothing_explained(self) -> None:
+        # The likeliest reason comes last.
         remedy = "use more components or more updates"
         if not self.lift:
             remedy = "maps that are constant on faces miss finer detail; use lift=True"
@@ -61,59 +62,66 @@ class FittedMaps:
         full[..., self.mask_] = values
         return full
 
-    def _loadings_of(self, view: Stream, names: Sequence[str] | None = None) -> np.ndarray:
-        method = method_named(self.solution_.method)  # the fit's, whatever set_params did since
+    def _derive_numbers(self) -> None:
+        """Set the attributes that follow from others, after a fit or after loading one."""
+        self.n_features_in_ = self.components_.shape[1]
+        self.n_iter_ = self.solution_.n_iter
+        self.n_constant_sites_ = self.centering_.at(self.mask_).n_constant
+        deviations = self.centering_.deviations(self.loadings_.T)
+        # What a component carries alone: ‖w‖² Σ (c − mean)².
+        sizes = self.sites_.weigh(np.square(self.components_).T).sum(axis=0)
+        self.explained_variance_ = sizes * np.square(deviations).sum(axis=1)
+        self.explained_variance_ratio_ = self.explained_variance_ / self.total_variance_
+        self.explained_ = 1 - self.error_ / self.total_variance_
+        self.reconstruction_err_ = float(np.sqrt(max(self.error_, 0.0)))
+
+    def _loadings_of(self, maps: Maps, names: Sequence[str] | None = None) -> np.ndarray:
+        """Return the loadings of new maps, centred as those of the fit, in one pass."""
+        # The method of the fit, whatever set_params did since.
+        method = method_named(self.solution_.method)
         W = self._used(self.components_).T / self.scale_
-        inspector = Inspector(view.shape[0], view.shape[1], method.refusal(self.center_), names)
-        WX = np.zeros((W.shape[1], view.shape[1]))
-        heavy = weighed(W, self._used_weights)
-        for _, found in pass_over(view, each_block(projected_block), own=[heavy]):
-            inspector.accept(None, found)
-            WX += found["sum.WX"]
-        inspector.check_signs()
-        return (
-            loadings(WX, gram(W, self._used_weights), method.scheme, self.solution_.penalty).T
-            / self.scale_
-        )
+        summary = Summary(maps.n_sites, maps.n_subjects, method.refusal(self.center_), names)
+        WX = np.zeros((W.shape[1], maps.n_subjects))
+        for _, result in map_strips(project_strip, maps, weighed(W, self._used_weights)):
+            summary.add_range(result)
+            WX += result["sum.WX"]
+        # Only now is every subject with negative values known.
+        summary.check_signs()
+        WW = gram(W, self._used_weights)
+        return loadings(WX, WW, method.scheme, self.solution_.penalty).T / self.scale_
 
-    def _centered(self, n_rows: int, used: bool = False) -> Centering:
-        """What was taken out of the maps before the fit, on all sites or those used, for as many
-        rows of maps.
-        """
-        measures, codes, mean, deviation = self.measures_, None, self.mean_, self.deviation_
-        if measures is not None and measures.mean is not None:
-            codes, mean, deviation = measures.codes(n_rows), measures.mean, measures.deviation
-        part = None if measures is None or codes is not None else self.sites_.measure
-        if used:
-            mean = self._used(mean)
-            part, deviation = (
-                None if values is None else self._used(values) for values in (part, deviation)
-            )
-        factor = None if measures is None else measures.factor
-        factor = None if factor is None or bool((factor == 1).all()) else factor
-        return Centering(
-            self.center_, mean, deviation, 0, factor, codes, part, self.sites_.n_hemispheres
-        )
-
-    @property
-    def _adjustment(self) -> Adjustment | None:
-        """The same for the sites that are used and the rows that were fitted, as a source applies
-        it.
-        """
-        return self._centered(len(self.loadings_), used=True).adjustment
-
-    def _view(self, X: Any, client: Any = None) -> Stream:
-        """New data as sites × subjects on the sites of the fit."""
+    def _fitted_maps(self, X: Any, executor: Executor | None = None) -> Maps:
+        """Return new data as the fit sees maps: at its sites, adjusted and centred."""
         check_is_fitted(self)
         check_names(X, getattr(self, "feature_names_in_", None))
-        data = as_the_fit(X, self.harmonization_, self.covariates_)
-        given = read_input(data, self.sites_, self.hemi_ if self.hemi_ != "both" else None)
-        if given.X.shape[0] < 1:
+        data = as_the_fit(X, self.harmonization_, self.covariates_, measures=self.measures_)
+        # "both" follows from the sites; a side must agree with that of the data.
+        hemi = self.hemi_ if self.hemi_ != "both" else None
+        maps, _ = read_input(data, self.sites_, hemi)
+        if maps.n_subjects < 1:
             raise ArgumentError("X", None, "X has no subjects (0 rows)")
-        if is_cohort(X):
-            check_measures(given.measures, self.measures_)
-        adjustment = self._centered(int(given.X.shape[0]), used=True).adjustment
-        return open_stream(given.X, self.mask_, client, adjustment)
+        # A wrong executor is refused before the first block is read.
+        check_executor(executor)
+        maps = replace(maps, executor=executor)
+        if self.mask_ is not None:
+            maps = maps.subset(sites=self.mask_)
+        return self.centering_.at(self.mask_).applied(maps)
+
+    @property
+    def center_(self) -> str:
+        """The centering of the fit: "none", "mean" or "zscore"."""
+        return self.centering_.kind
+
+    @property
+    def mean_(self) -> np.ndarray:
+        """Mean map; of measures that share maps, the mean over the measures."""
+        return np.asarray(self.centering_.mean.mean(axis=0))
+
+    @property
+    def deviation_(self) -> np.ndarray | None:
+        """Standard deviation of every site, for z-scores of one measure."""
+        deviation = self.centering_.deviation
+        return None if deviation is None or len(deviation) > 1 else deviation[0]
 
     @property
     def weights_(self) -> np.ndarray | None:

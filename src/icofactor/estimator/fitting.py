@@ -1,300 +1,265 @@
-"""One fit, step by step: the first look at X, the starts and the refinement, the basis on every
-site.
-"""
+"""One fit in its steps: statistics, starts and refinement, the basis on every site, its scale."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.measures import Measures
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings
-from icofactor.factorization._multistart import Multistart, Search, best_of_starts
-from icofactor.factorization._refine import Refined, refined_by
+from icofactor.factorization._multistart import Multistart, multistart
+from icofactor.factorization._refine import Refined, refine
 from icofactor.factorization.design import Design
-from icofactor.factorization.gathering import look_over
 from icofactor.factorization.methods import Method
 from icofactor.factorization.scaling import Canonical, canonical, unit_of
-from icofactor.factorization.statistics import Data, Pyramid, Source, Statistics, pyramid_level
-from icofactor.preprocessing.centering import Centering, means_of
+from icofactor.factorization.sources import Data, Pyramid, Source, pyramid_level
+from icofactor.factorization.statistics import Statistics
+from icofactor.maps.adjustment import Adjustment
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import Report
+from icofactor.preprocessing.centering import Centering, centering_before
+from icofactor.preprocessing.summary import Summary
 from icofactor.progress import Stages
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream
-from icofactor.streaming.runners import Runner
-from icofactor.streaming.source import Adjusted, Adjustment
 
 if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization
 
-Report = Callable[[float], None]
-
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a fit found on the sites used, in the data's units.
+    """What a fit estimated at the sites in use, in the units of the data.
 
     Attributes
     ----------
     reported : components, loadings and their scale
-    starts, refined, centering : how it was found
+    starts, refined : how the coarse problem was solved
+    centering, measures : what was taken out of the maps, and what was found of several measures
     error, variance : ‖X − WC‖² and Σ (x − the site's mean)² of X as it was fitted
-    bytes_read : of maps
-    measures : what was found of each of several
     """
 
     reported: Canonical
     starts: Multistart
     refined: Refined
     centering: Centering
+    measures: Measures | None
     error: float
     variance: float
-    bytes_read: int
-    measures: Measures | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """The first look at X.
+class Gathered:
+    """What one pass over the maps, and perhaps one before it, tells a fit.
 
     Attributes
     ----------
-    X, stats, source : X as it is fitted, its statistics, and what answers divisions
-    centering, variance : what was taken out, and Σ (x − mean)² of what is left of each measure
-    unit : what X was divided by, besides
-    passed : the streams that were passed over, X the last
+    stats, source : statistics of the maps as they are fitted, and what answers divisions of faces
+    unit : what the maps are divided by for the fit
+    centering, measures, variance : as in `Fitted`
     """
 
-    X: Stream
     stats: Statistics
     source: Source
-    centering: Centering
-    variance: np.ndarray
     unit: float
-    passed: tuple[Stream, ...]
+    centering: Centering
+    measures: Measures | None
+    variance: float
 
 
-def make_fit(
+def fit_maps(
     settings: CorticalFactorization,
     method: Method,
-    X: Stream,
+    X: Any,
+    maps: Maps,
     sites: Sites,
-    names: Sequence[str] | None,
-    measures: Measures | None = None,
 ) -> Fitted:
-    """Fit X, the maps at `sites` of subjects with these `names`, by the parameters of the
-    estimator.
-    """
-    stages, scheme = Stages(settings.verbose), method.scheme
+    """Fit the maps of X at `sites` by the parameters of the estimator."""
+    stages = Stages(settings.verbose)
     design = Design.starting(sites, settings.columns, settings.level, settings.sigma)
-    with stages.stage("statistics") as show:
-        seen = _look_at(settings, method, X, sites, design, names, measures, show)
-    view, stats, unit, centering = seen.X, seen.stats, seen.unit, seen.centering
-    starts, refined = _fit_coarse(settings, method, X.runner, seen, design, stages)
-    penalty, sq_norm, variance, passed = (
-        refined.solution.penalty,
-        stats.sq_norm,
-        seen.variance,
-        seen.passed,
-    )
-    fitted = None if measures is None else _found(measures, centering, variance)
-    del design, seen, stats  # as large as a component or two
-    with stages.stage("lift") as show:
-        basis = _full_basis(settings, method, view, refined, centering.mean_left_in, show)
-        C = loadings(basis.WX, basis.WW, scheme, penalty)
-        for _ in range(settings.polish if settings.lift and not scheme.projective else 0):
-            weight = sites.n_roots / sites.total_weight
-            basis = lift(view, C, scheme, penalty, weight, basis.W, weights=sites.weights)
-            C = loadings(basis.WX, basis.WW, scheme, penalty)
-    reported, error = (
-        canonical(basis.W, C, less_mean(C, centering.codes), scheme, sites.weights),
-        basis.error(C, sq_norm),
-    )
-    if unit != 1:
-        starts, reported, error = starts.times(unit), reported.times(unit), error * unit**2
-        refined = replace(
-            refined, solution=refined.solution.times(unit), stats=refined.stats.times(unit)
-        )
-    bytes_read = sum(stream.bytes_read for stream in set(passed))
-    return Fitted(
-        reported, starts, refined, centering, error, float(variance.sum()), bytes_read, fitted
-    )
-
-
-def less_mean(C: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
-    """Return loadings, components × rows, less their mean over all rows, or those with its code."""
-    if codes is None:
-        return C - C.mean(axis=1, keepdims=True)
-    return C - means_of(C.T, codes)[codes].T
-
-
-def _look_at(
-    settings: CorticalFactorization,
-    method: Method,
-    X: Stream,
-    sites: Sites,
-    design: Design,
-    names: Sequence[str] | None,
-    measures: Measures | None,
-    report: Report,
-) -> _Look:
-    """Look at X, centre it, gather its statistics and choose its unit: one pass over X, and a
-    second for z-scores.
-    """
-    center, codes = settings.centers_by, None
-    if measures is not None:
-        center = measures.center(center, settings.center, method)
-        codes = measures.codes(X.shape[1])
-    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), names, codes)
-    passed, gathered, changed = [X], X, False
-    if center == "zscore":
-        look_over(X, inspector, lambda done: report(done / 2))
-        inspector.check()
-        centering = Centering.of(center, inspector, measures, sites)
-        gathered = Stream(Adjusted(X.source, centering.adjustment or Adjustment()), X.runner)
-        passed.append(gathered)
-        inspector = Inspector(sites.n, X.shape[1], None, names, codes)
-        stats, source = _gather(
-            settings, gathered, sites, design, inspector, lambda done: report(0.5 + done / 2)
-        )
-        energy = inspector.site_energy if codes is None else inspector.site_energy.sum(axis=0)
-    else:
-        stats, source = _gather(settings, X, sites, design, inspector, report)
-        inspector.check()
-        centering = Centering.of(center, inspector, measures, sites)
-        energy, changed = centering.energy(inspector), centering.adjustment is not None
-    if isinstance(source, Pyramid):
-        source = source.deviations(energy, centering.change, own=True) if changed else source
-        stats = source.statistics(design)
-    else:
-        assert stats is not None
-        if changed:
-            inside = design.site_column >= 0
-            heavy = sites.weigh(energy)
-            of_faces = np.bincount(
-                design.site_column[inside], heavy[inside], minlength=design.n_columns
-            )
-            stats = stats.deviations(of_faces, float(heavy.sum()), centering.change)
-    unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
-    if changed or unit != 1:
-        gathered = Stream(
-            Adjusted(X.source, _in_unit(centering.adjustment, unit, sites.n)), X.runner
-        )
-        passed.append(gathered)
-        stats = stats if unit == 1 else stats.times(1 / unit)
-        if not isinstance(source, Pyramid):
-            source = Data(gathered, sites, energy / unit**2)
-        elif unit != 1:
-            source = source.times(1 / unit)
-    return _Look(
-        gathered,
-        stats,
-        source,
-        centering,
-        centering.variance(inspector, sites.weights),
-        unit,
-        tuple(passed),
-    )
-
-
-def _found(measures: Measures, centering: Centering, variance: np.ndarray) -> Measures:
-    """The measures with what the fit found of each."""
-    factor = np.ones(measures.n) if centering.factor is None else centering.factor
-    return replace(measures, factor=factor, variance=variance / variance.sum())
-
-
-def _in_unit(adjustment: Adjustment | None, unit: float, n_sites: int) -> Adjustment:
-    """The same, with what comes out divided by `unit`."""
-    before = adjustment or Adjustment()
-    if unit == 1:
-        return before
-    ones = np.ones(n_sites) if before.offset is None else np.ones_like(before.offset)
-    return replace(before, scale=(ones if before.scale is None else before.scale) * unit)
-
-
-def _gather(
-    settings: CorticalFactorization,
-    X: Stream,
-    sites: Sites,
-    design: Design,
-    inspector: Inspector,
-    report: Report,
-) -> tuple[Statistics | None, Source]:
-    """The statistics, unless a pyramid has them, and what answers divisions; one pass over X."""
-    # parcels are few
-    if (
-        settings.columns == "partition" and not X.source.held and sites.regions is None
-    ):  # divisions must not read X again
-        level = pyramid_level(sites, X.shape[1], design.level, settings.schedule.steps)
-        return None, Pyramid.from_data(X, sites, level, inspector=inspector, report=report)
-    stats = Statistics.from_data(X, design, inspector=inspector, report=report)
-    site_energy = inspector.site_energy
-    return stats, Data(
-        X, sites, site_energy if inspector.codes is None else site_energy.sum(axis=0)
-    )
-
-
-def _fit_coarse(
-    settings: CorticalFactorization,
-    method: Method,
-    runner: Runner,
-    seen: _Look,
-    design: Design,
-    stages: Stages,
-) -> tuple[Multistart, Refined]:
-    """The starts and the refinement, in design coordinates."""
-    scheme = method.scheme
-    n_starts = scheme.n_starts if settings.n_starts is None else settings.n_starts
-    with stages.stage("starts") as show:
-        search = Search(
-            method,
+    with stages.stage("statistics") as report:
+        maps, gathered = gather_statistics(settings, method, X, maps, design, report)
+    with stages.stage("starts") as report:
+        n_starts = settings.n_starts
+        starts = multistart(
+            gathered.stats,
+            settings.method,
             settings.n_components,
-            n_starts,
-            settings.n_iter,
-            settings.tol,
-            settings.halving,
-            settings.rules,
-            settings.penalty,
-            settings.engine,
+            n_starts=method.scheme.n_starts if n_starts is None else n_starts,
+            n_iter=settings.n_iter,
+            tol=settings.tol,
+            halving=settings.halving,
+            rules=settings.rules,
+            penalty=settings.penalty,
+            engine=settings.engine,
+            random_state=settings.random_state,
+            report=report,
         )
-        cluster = runner if runner.remote else None
-        starts = best_of_starts(seen.stats, search, settings.random_state, show, cluster)
-    with stages.stage("refinement") as show:
-        schedule, penalty, engine = settings.schedule, settings.penalty, settings.engine
-        refined = refined_by(
-            seen.source, design, seen.stats, starts, schedule, penalty, engine, show
+    with stages.stage("refinement") as report:
+        refined = refine(
+            gathered.source,
+            design,
+            gathered.stats,
+            starts,
+            settings.schedule,
+            penalty=settings.penalty,
+            engine=settings.engine,
+            report=report,
         )
-    return starts, refined
+    with stages.stage("lift") as report:
+        mean = gathered.centering.mean_left_in
+        basis, C = basis_and_loadings(settings, method, maps, refined, mean, report)
+    # Loadings of NMF keep a mean, which is no variance between people.
+    deviations = gathered.centering.deviations(C)
+    fitted = Fitted(
+        reported=canonical(basis.W, C, deviations, method.scheme, sites.weights),
+        starts=starts,
+        refined=refined,
+        centering=gathered.centering,
+        measures=gathered.measures,
+        error=basis.error(C, gathered.stats.sq_norm),
+        variance=gathered.variance,
+    )
+    return in_units(fitted, gathered.unit)
 
 
-def _full_basis(
+def gather_statistics(
     settings: CorticalFactorization,
     method: Method,
-    view: Stream,
+    X: Any,
+    maps: Maps,
+    design: Design,
+    report: Report,
+) -> tuple[Maps, Gathered]:
+    """Return the maps as they are fitted, centred and in their unit, and their statistics.
+
+    It takes one pass over the maps; z-scores and several measures take one more, before it.
+    """
+    kind = settings.centers_by
+    measured = centering_before(X, settings, method, maps, design.sites)
+    refusal = method.refusal(kind)
+    if measured is not None:
+        # Values were checked by the pass before.
+        kind, refusal = measured.centering.kind, None
+        maps = measured.centering.applied(maps)
+    summary = Summary(maps.n_sites, maps.n_subjects, refusal, subject_names(X))
+    stats, pyramid = statistics_of(settings, maps, design, summary, report)
+    centering = Centering.of(kind, [summary]) if measured is None else measured.centering
+    site_energy = summary.site_energy
+    if measured is None:
+        summary.check()
+        if kind == "mean":
+            # The statistics of deviations follow from those of the maps.
+            site_energy = summary.site_variance
+            if pyramid is None:
+                stats = stats.deviations_at(design, site_energy)
+            else:
+                pyramid.take_out_mean(site_energy)
+                stats = pyramid.statistics(design)
+            maps = centering.applied(maps)
+    # Penalties and starts are relative to the size of the data.
+    unit = unit_of(stats, method.scheme, settings.rules, settings.penalty)
+    if unit != 1:
+        maps = maps.adjusted(Adjustment(scale=np.full((1, maps.n_sites), unit)))
+        stats = stats.times(1 / unit)
+        if pyramid is not None:
+            pyramid.divide_by(unit)
+    # Energies are those of the maps in their unit, as divisions read them.
+    data = Data(maps, design.sites, site_energy / unit**2)
+    variance = float(design.sites.weigh(summary.site_variance).sum())
+    gathered = Gathered(
+        stats=stats,
+        source=data if pyramid is None else pyramid,
+        unit=unit,
+        centering=centering,
+        measures=None if measured is None else measured.measures,
+        variance=variance if measured is None else measured.variance,
+    )
+    return maps, gathered
+
+
+def statistics_of(
+    settings: CorticalFactorization,
+    maps: Maps,
+    design: Design,
+    summary: Summary,
+    report: Report,
+) -> tuple[Statistics, Pyramid | None]:
+    """Return the statistics of the design, and a pyramid if divisions must not read the maps again."""
+    sites = design.sites
+    # Parcels are few, and read again at once.
+    if settings.columns != "partition" or maps.in_memory or sites.regions is not None:
+        return Statistics.from_data(maps, design, accept_block=summary.add, report=report), None
+    level = pyramid_level(sites, maps.n_subjects, design.level, settings.schedule.steps)
+    pyramid = Pyramid.from_data(maps, sites, level, accept_block=summary.add, report=report)
+    return pyramid.statistics(design), pyramid
+
+
+def basis_and_loadings(
+    settings: CorticalFactorization,
+    method: Method,
+    maps: Maps,
     refined: Refined,
     mean: np.ndarray | None,
     report: Report,
-) -> Basis:
-    """The basis on every site; `mean` is the mean map where it was not taken out and all values are
-    ≥ 0.
+) -> tuple[Basis, np.ndarray]:
+    """Return the basis on every site, and the loadings.
+
+    `mean` is the mean map, if it was not taken out and all its values are ≥ 0.
     """
-    solution, design = refined.solution, refined.design
-    if not settings.lift:  # its products with X are sums that are known
+    scheme, solution, design = method.scheme, refined.solution, refined.design
+    penalty, sites = solution.penalty, design.sites
+    if not settings.lift:
+        # The products of the coarse basis with X are sums that are known.
         B, stats = solution.B, refined.stats
         WX = np.ascontiguousarray((stats.L @ B).T)
-        return Basis(np.asarray(design.matrix @ B), WX, B.T @ (stats.K @ B), design.sites.weights)
-    return full_basis(
-        view,
+        basis = Basis(np.asarray(design.matrix @ B), WX, B.T @ (stats.K @ B), sites.weights)
+        return basis, loadings(basis.WX, basis.WW, scheme, penalty)
+    basis = full_basis(
+        maps,
         design,
         refined.stats,
         solution.B,
         solution.C,
-        method.scheme,
-        solution.penalty,
+        scheme,
+        penalty,
         mean,
         settings.polish,
         report,
+    )
+    C = loadings(basis.WX, basis.WW, scheme, penalty)
+    # Projective methods polish by themselves.
+    for _ in range(0 if scheme.projective else settings.polish):
+        # As the rows of B weigh under default rules.
+        site_weight = sites.n_roots / sites.total_weight
+        basis = lift(
+            maps,
+            C,
+            scheme,
+            penalty,
+            site_weight,
+            basis.W,
+            weights=sites.weights,
+        )
+        C = loadings(basis.WX, basis.WW, scheme, penalty)
+    return basis, C
+
+
+def in_units(fitted: Fitted, unit: float) -> Fitted:
+    """Return a fit of X / unit as one of X."""
+    if unit == 1:
+        return fitted
+    refined = replace(
+        fitted.refined,
+        solution=fitted.refined.solution.times(unit),
+        stats=fitted.refined.stats.times(unit),
+    )
+    return replace(
+        fitted,
+        reported=fitted.reported.times(unit),
+        starts=fitted.starts.times(unit),
+        refined=refined,
+        error=fitted.error * unit**2,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -16,7 +15,6 @@ from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import Measures
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.estimator.fitting import less_mean
 from icofactor.factorization import matching
 from icofactor.factorization._multistart import Multistart
 from icofactor.factorization._refine import Refined, Refinement
@@ -24,13 +22,13 @@ from icofactor.factorization._solve import Solution
 from icofactor.factorization.design import Design
 from icofactor.factorization.matching import Match
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.scaling import spread_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
+from icofactor.preprocessing.centering import Centering, matches_measures
 from icofactor.preprocessing.combat import ComBat, Harmonization
-from icofactor.preprocessing.covariates import Covariates, Term
+from icofactor.preprocessing.covariates import Covariates
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
 
@@ -56,10 +54,11 @@ class _Course:
 
 @dataclass(frozen=True, eq=False)
 class ModelRecord:
-    """All of a model: k components, n subjects, v sites. Fields that are not records are attributes
-    of the estimator.
+    """All of a model: k components, n subjects, v sites.
 
-    A field that is added later needs a default, which files written before then get.
+    Most fields are attributes of the estimator, without the underscore at their end. What follows
+    from others is not stored. A field that is added later needs a default, which files written
+    before then get.
     """
 
     parameters: Mapping[str, Any]
@@ -67,17 +66,11 @@ class ModelRecord:
     components: Annotated[np.ndarray, Numbers("kv")]
     loadings: Annotated[np.ndarray, Numbers("nk")]
     scale: Annotated[np.ndarray, Numbers("k")]
-    mean: Annotated[np.ndarray, Numbers("v")]
+    centering: Centering
     depth: Annotated[np.ndarray, Numbers("v", "fi", least=0)]
     mask: Annotated[np.ndarray | None, Numbers("v", "b")]
-    explained_variance: Annotated[np.ndarray, Numbers("k")]
-    explained_variance_ratio: Annotated[np.ndarray, Numbers("k")]
     error: float
     total_variance: float
-    explained: float
-    reconstruction_err: float
-    n_features_in: int
-    n_iter: int
     sites: Sites
     covariates: Covariates | None
     solution: Solution
@@ -85,9 +78,6 @@ class ModelRecord:
     design: _Design
     statistics: Statistics
     course: _Course
-    center: Literal["none", "mean", "zscore"] = "none"
-    deviation: Annotated[np.ndarray | None, Numbers("v", least=0)] = None
-    n_constant_sites: int = 0
     recurrence: Annotated[np.ndarray | None, Numbers("k", finite=False)] = None
     harmonization: Harmonization | None = None
     measurement: Measurement | None = None
@@ -96,29 +86,34 @@ class ModelRecord:
 
 
 MODEL_FILE = Form(
-    ModelRecord, "icofactor model", "a model", 3, "fit again", ModelFileError, zarr=True
+    ModelRecord,
+    "icofactor model",
+    "a model",
+    4,
+    "fit again",
+    ModelFileError,
+    zarr=True,
 )
+# The name of the file in the folder of a fit.
 MODEL = "model.zip"
-"""The name of the file in a fit's folder."""
-_ELSEWHERE = ("parameters", "design", "statistics", "course")
+# Fields that are no attributes of the estimator.
+NOT_ATTRIBUTES = ("parameters", "design", "statistics", "course")
 
 
 def save_model(
-    model: CorticalFactorization, path: str | os.PathLike[str], overwrite: bool = False
+    model: CorticalFactorization,
+    path: str | os.PathLike[str],
+    overwrite: bool = False,
 ) -> None:
     """Write a fitted model; the file appears whole or not at all."""
     design, refined = model.design_, model.refined_
-    kept = {
-        one.name: getattr(model, f"{one.name}_")
-        for one in fields(ModelRecord)
-        if one.name not in _ELSEWHERE
-    }
+    attributes = {name: getattr(model, f"{name}_") for name in attribute_names()}
     record = ModelRecord(
         parameters=_parameters(model),
         design=_Design(design.kind, design.level, design.sigma, design.tau),
         statistics=refined.stats,
         course=_Course(refined.divisions, refined.n_columns, refined.exhausted),
-        **kept,
+        **attributes,
     )
     MODEL_FILE.save(record, path, overwrite)
 
@@ -158,6 +153,7 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     >>> bool((again.components_ == model.components_).all())
     True
     """
+    # A folder may be replaced while it is read.
     with reading(Path(path)) if os.path.isdir(path) else nullcontext():
         place = model_at(path)
         record = MODEL_FILE.load(place)
@@ -165,7 +161,11 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
         return _fitted(record)
 
 
-def match_components(a: Any, b: Any, weights: Any = None) -> Match:
+def match_components(
+    a: Any,
+    b: Any,
+    weights: Any = None,
+) -> Match:
     """Match the components of two models by the correlation of their maps.
 
     The assignment maximizes the sum of correlations and uses each component once. If the numbers of
@@ -197,145 +197,141 @@ def match_components(a: Any, b: Any, weights: Any = None) -> Match:
     return matching.match_components(one, other, weights)
 
 
+def attribute_names() -> list[str]:
+    """Return the fields of a record that are attributes of the estimator."""
+    names = [field.name for field in fields(ModelRecord)]
+    return [name for name in names if name not in NOT_ATTRIBUTES]
+
+
 def _parameters(model: CorticalFactorization) -> dict[str, Any]:
-    """The constructor's parameters; a mesh or mask given as an array or file is kept as the fit
-    resolved it.
+    """Return the parameters of the constructor, in a form that JSON can hold.
+
+    A mesh, mask or weights given as an array or file are marked as resolved: the arrays of the fit
+    hold them.
     """
     parameters = model.get_params(deep=False)
-    # those of the fit, whatever set_params did since
-    parameters |= {"n_components": len(model.components_), "method": model.solution_.method}
-    parameters |= {"rules": model.solution_.rules}
+    # Those of the fit, whatever set_params did since.
+    parameters["n_components"] = len(model.components_)
+    parameters["method"] = model.solution_.method
+    parameters["rules"] = model.solution_.rules
     if model.center not in ("auto", model.center_):
         parameters["center"] = model.center_
     if isinstance(model.refinement, Refinement):
         parameters["refinement"] = asdict(model.refinement)
     if model.harmonize is not None:
-        parameters["harmonize"] = {
-            **model.harmonize.get_params(),
-            "keep": list(model.harmonize.keep),
-        }
-    # what JSON cannot hold is rebuilt from the fit's arrays
-    if not isinstance(parameters["mesh"], str | None):
-        parameters["mesh"] = {"resolved": True}
-    if not isinstance(parameters["weights"], str | None):
-        parameters["weights"] = {"resolved": True}
-    parameters["mask"] = None if model.mask is None or model.mask_ is None else {"resolved": True}
+        settings = model.harmonize.get_params()
+        parameters["harmonize"] = {**settings, "keep": list(model.harmonize.keep)}
+    # The sites of the record stand for what JSON cannot hold.
+    for name in ("mesh", "weights"):
+        if not isinstance(parameters[name], str | None):
+            parameters[name] = {"resolved": True}
+    has_mask = model.mask is not None and model.mask_ is not None
+    parameters["mask"] = {"resolved": True} if has_mask else None
+    # The state of a generator has moved on since the fit.
     if not isinstance(parameters["random_state"], int | np.integer | None):
         parameters["random_state"] = None
     return parameters
 
 
 def _fitted(record: ModelRecord) -> CorticalFactorization:
-    """The estimator that a record describes, refused where its parts contradict each other."""
+    """Return the estimator that a record describes; contradictions in it are an error."""
     parameters = dict(record.parameters)
     if isinstance(parameters["refinement"], dict):
         parameters["refinement"] = Refinement(**parameters["refinement"])
     if isinstance(parameters.get("harmonize"), dict):
         parameters["harmonize"] = ComBat(**parameters["harmonize"])
+    # What was marked as resolved comes back from the arrays.
     resolved = {"mesh": record.sites, "mask": record.mask, "weights": record.sites.weights}
-    parameters |= {
-        name: value for name, value in resolved.items() if isinstance(parameters.get(name), dict)
-    }
+    for name, value in resolved.items():
+        if isinstance(parameters.get(name), dict):
+            parameters[name] = value
     model = CorticalFactorization(**parameters)
     model.check_parameters()
-    for one in fields(ModelRecord):
-        if one.name not in _ELSEWHERE:
-            setattr(model, f"{one.name}_", getattr(record, one.name))
+    # Before anything is computed from arrays that a damaged file may have made up.
     _check(record, check_sites(record.sites), model.n_components)
+    for name in attribute_names():
+        setattr(model, f"{name}_", getattr(record, name))
     sites = record.sites if record.mask is None else record.sites.subset(record.mask)
     model.design_ = Design.from_faces(sites, record.statistics.faces, **vars(record.design))
     model.refined_ = Refined(
         model.design_, record.statistics, record.solution, **vars(record.course)
     )
+    model._derive_numbers()
     return model
 
 
-def _check(record: ModelRecord, sites: Sites, n_components: int) -> None:
-    k = record.loadings.shape[1]
-    if record.n_features_in != sites.n or k != n_components:
+def _check(
+    record: ModelRecord,
+    sites: Sites,
+    n_components: int,
+) -> None:
+    """Refuse a record whose parts contradict each other."""
+    n_maps, n_sites = record.components.shape
+    if n_sites != sites.n or n_maps != n_components:
         raise Unreadable(
-            f"is damaged: {record.n_features_in} features and {n_components} components, but maps of {sites.n} sites "
-            f"and loadings on {k}"
+            f"is damaged: maps of {n_maps} components on {n_sites} sites, but {n_components} "
+            f"components and {sites.n} sites"
         )
-    _check_measures(record, sites)
-    with np.errstate(over="ignore", invalid="ignore"):
-        codes = None if record.measures is None else record.measures.codes(len(record.loadings))
-        squares = sites.weigh((record.components**2).T).sum(axis=0)
-        variance = squares * spread_of(less_mean(record.loadings.T, codes))
-    total = record.total_variance
-    pairs = [
-        (record.explained, 1 - record.error / total if total > 0 else math.nan),
-        (record.reconstruction_err, math.sqrt(max(record.error, 0.0))),
-        *zip(record.explained_variance, variance, strict=True),
-        *zip(
-            record.explained_variance_ratio,
-            record.explained_variance / max(total, math.ulp(0)),
-            strict=True,
-        ),
-    ]
-    tiny = [1e-9, *[1e-290] * (len(pairs) - 1)]  # shares; squares of data
-    if not all(
-        math.isclose(*pair, rel_tol=1e-4, abs_tol=t) for pair, t in zip(pairs, tiny, strict=True)
-    ):
-        raise Unreadable(
-            "is damaged: its error and the variance that it explains contradict its maps and loadings"
-        )
+    if not (record.error >= 0 and record.total_variance > 0):
+        raise Unreadable("is damaged: its error or its variance is below 0")
     if record.mask is not None and not record.mask.any():
         raise Unreadable("is damaged: its mask is False everywhere")
-    n_columns, roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
-    if (len(record.solution.B), roots) != (n_columns, sites.n_roots):
+    _check_measures(record, sites)
+    _check_solutions(record, sites)
+    _check_steps(record, sites)
+
+
+def _check_solutions(record: ModelRecord, sites: Sites) -> None:
+    """Refuse solutions that do not match the faces of the statistics."""
+    n_columns, n_roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
+    if len(record.solution.B) != n_columns or n_roots != sites.n_roots:
         raise Unreadable(
-            f"is damaged: {n_columns} faces and {roots} roots do not match its solution and sites"
+            f"is damaged: {n_columns} faces and {n_roots} roots do not match its solution and sites"
         )
     for name in ("solution", "starts"):
         solution = getattr(record, name)
         method_named(solution.method)
-        if not all(
-            np.isfinite(getattr(solution, part)).all() for part in ("B", "C", "objective", "errors")
-        ):
+        # Objectives of starts that diverged are infinite, those of the best one are not.
+        arrays = (solution.B, solution.C, solution.objective, solution.errors)
+        if not all(np.isfinite(array).all() for array in arrays):
             raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-    stacked = (
-        record.measures.n if record.measures is not None and record.measures.share == "maps" else 1
-    )
-    whole = lambda step: (
-        _go_together(step.terms, step.coefficients)
-        and step.coefficients.shape[1] == stacked * sites.n
-    )
-    if record.covariates is not None and not whole(record.covariates):
-        raise Unreadable("is damaged: its covariates do not match their coefficients")
-    done = record.harmonization
-    if done is not None:
-        n_levels = len(done.location)
-        levels = len(done.levels) == len(set(done.levels)) == len(done.counts) == n_levels
-        known = done.reference is None or done.reference in done.levels
-        if not (levels and known and whole(done) and (done.scale > 0).all()):
-            raise Unreadable("is damaged: its harmonization does not match its coefficients")
 
 
 def _check_measures(record: ModelRecord, sites: Sites) -> None:
-    found, whole = record.measures, sites.n_measures == 1
-    if found is not None:
-        maps, zscores = found.share == "maps", record.center == "zscore"
-        whole = sites.n_measures == (1 if maps else found.n) and not len(record.loadings) % (
-            found.n if maps else 1
-        )
-        whole = whole and found.factor is not None and bool((found.factor > 0).all())
-        whole = (
-            whole
-            and maps == (found.mean is not None)
-            and (maps and zscores) == (found.deviation is not None)
-        )
-    if not whole:
+    """Refuse measures that do not match the centering, maps and loadings."""
+    if not matches_measures(record.centering, record.measures, sites, len(record.loadings)):
         raise Unreadable("is damaged: its measures do not match its maps and loadings")
 
 
-def _go_together(terms: tuple[Term, ...], coefficients: np.ndarray) -> bool:
-    columns = [1 if term.levels is None else len(term.levels) - 1 for term in terms]
-    spans = all(len(term.span) == (2 if term.levels is None else 0) for term in terms if term.span)
-    return (
-        [len(term.means) for term in terms] == columns
-        and sum(columns) == len(coefficients)
-        and spans
+def _check_steps(record: ModelRecord, sites: Sites) -> None:
+    """Refuse covariates or a harmonization whose coefficients do not match their terms."""
+    n_values = sites.n * len(record.centering.mean)
+    covariates, harmonization = record.covariates, record.harmonization
+    if covariates is not None and not _has_coefficients(covariates, n_values):
+        raise Unreadable("is damaged: its covariates do not match their coefficients")
+    if harmonization is None:
+        return
+    levels = harmonization.levels
+    matches = (
+        _has_coefficients(harmonization, n_values)
+        and len(set(levels)) == len(harmonization.counts) == len(harmonization.location)
+        and harmonization.reference in (None, *levels)
+        and (harmonization.scale > 0).all()
     )
+    if not matches:
+        raise Unreadable("is damaged: its harmonization does not match its coefficients")
+
+
+def _has_coefficients(step: Covariates | Harmonization, n_values: int) -> bool:
+    """Whether a step has coefficients for the columns of its terms, at every site."""
+    n_columns = 0
+    for term in step.terms:
+        columns = 1 if term.levels is None else len(term.levels) - 1
+        # Numbers have a range, categories have none.
+        n_limits = 2 if term.levels is None else 0
+        if len(term.means) != columns or len(term.span) not in (0, n_limits):
+            return False
+        n_columns += columns
+    return step.coefficients.shape == (n_columns, n_values)

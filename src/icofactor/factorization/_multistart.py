@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -24,7 +23,6 @@ from icofactor.factorization.engines import (
     check_engine,
     choose_engine,
     likely_updates,
-    operations,
 )
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, recurrence
@@ -39,18 +37,18 @@ from icofactor.factorization.starts import (
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import begin
 from icofactor.io.records import Numbers, plain_signature
-from icofactor.streaming.runners import Runner, one_blas_thread
+from icofactor.maps.workers import one_blas_thread
 
+# Starts are run in batches whose factors take about this much memory.
 BATCH_BYTES = 256 * 2**20
-"""Starts are run in batches whose factors take about this much memory."""
+# Arrays of the size of B and C that a start needs: the factors, their plain updates, candidates and
+# products.
+ARRAYS_PER_START = 10
+# Where only the best of many starts are run, they end at this many times `tol`; the best of them
+# goes on.
 LOOSER = 10
-"""Where only the best of many starts are run, they end at this many times `tol`; the best of them
-goes on.
-"""
+# Starts that are compared with the best one, at most.
 MOST_COMPARED = 50
-"""Starts that are compared with the best one, at most."""
-TASK_OPERATIONS = 5e9
-"""Floating-point operations of one task on a cluster: a second or so."""
 
 
 @plain_signature
@@ -123,7 +121,6 @@ def multistart(
     engine: str = "auto",
     random_state: RandomState = None,
     report: Callable[[float], None] | None = None,
-    runner: Runner | None = None,
 ) -> Multistart:
     """Factorize from many random starts and keep the one with the smallest objective.
 
@@ -141,8 +138,6 @@ def multistart(
         choice.
     report : callable, optional
         Called with the fraction of the work that is done.
-    runner : Runner, optional
-        Runs the batches, for example on a cluster. The result does not depend on it.
 
     Returns
     -------
@@ -158,18 +153,66 @@ def multistart(
     >>> best.final_objectives.shape, bool(best.objective[-1] == best.final_objectives.min())
     ((5,), True)
     """
-    chosen = method_named(method)
+    search = _Search(
+        method_named(method),
+        n_components,
+        n_starts,
+        n_iter,
+        tol,
+        halving,
+        rules,
+        penalty,
+        engine,
+    )
+    scheme = search.method.scheme
     check_parameters(n_components=n_components, n_starts=n_starts, n_iter=n_iter, tol=tol)
-    check_rules(rules, chosen.scheme)
-    check_penalty(penalty, chosen.scheme)
+    check_rules(rules, scheme)
+    check_penalty(penalty, scheme)
     check_engine(engine)
-    search = Search(chosen, n_components, n_starts, n_iter, tol, halving, rules, penalty, engine)
-    return best_of_starts(stats, search, random_state, report, runner)
+    check_problem(stats, search.method, search.n_components)
+    whole = Problem.of(stats, scheme, search.rules, search.penalty)
+    warn_of_large_penalty(whole, stats, scheme, search.penalty)
+    with one_blas_thread():
+        p = whole.compact() if scheme.compactable(whole) else whole
+        n_updates = likely_updates(search.method, search.n_starts, search.n_iter, search.tol)
+        runner = choose_engine(search.engine, p, search.method, search.n_components, n_updates)
+        # Most schemes run all starts to the end; others finish the best one alone.
+        is_loose = scheme.n_finished is not None
+        first_tol = LOOSER * search.tol if is_loose else search.tol
+        batches = _run_batches(p, replace(search, tol=first_tol), runner, random_state, report)
+        best = min(batches, key=lambda batch: batch.ends.min()).best
+        objectives = np.concatenate([batch.objectives for batch in batches])
+        n_made = np.concatenate([batch.n_iter for batch in batches])
+        number = int(np.argmin(objectives[:, -1]))
+        if is_loose and np.isfinite(best.error) and best.n_iter < search.n_iter:
+            best = _finished(p, search, runner, best)
+            objectives[number, : best.n_iter + 1] = best.objective
+            objectives[number, best.n_iter :] = best.objective[-1]
+            n_made[number] = best.n_iter
+    if not np.isfinite(objectives[number, -1]):
+        message = divergence_message(search.method, search.rules, int(n_made.max()))
+        raise DivergenceError(message)
+    if search.tol > 0 and not best.converged:
+        warn_not_converged(search.n_iter, search.tol)
+    if p is not whole:
+        best = replace(best, C=whole.project(best.B))
+    bases = np.concatenate([batch.bases for batch in batches])
+    ends = np.concatenate([batch.ends for batch in batches])
+    shares, n_near = recurrence(bases, ends, stats.counts)
+    return Multistart(
+        **vars(best),
+        objectives=objectives,
+        best_start=number,
+        start_n_iter=n_made,
+        engine=runner.name,
+        recurrence=shares,
+        n_near=n_near,
+    )
 
 
 @dataclass(frozen=True)
-class Search:
-    """What `best_of_starts` looks for, and how; the parameters of `multistart`, checked."""
+class _Search:
+    """The parameters of `multistart`, checked."""
 
     method: Method
     n_components: int
@@ -182,186 +225,6 @@ class Search:
     engine: str
 
 
-def best_of_starts(
-    stats: Statistics,
-    search: Search,
-    random_state: RandomState,
-    report: Callable[[float], None] | None,
-    runner: Runner | None,
-) -> Multistart:
-    """`multistart` with parameters that are checked already."""
-    chosen, n_iter, tol, rules = search.method, search.n_iter, search.tol, search.rules
-    check_problem(stats, chosen, search.n_components)
-    whole = Problem.of(stats, chosen.scheme, rules, search.penalty)
-    warn_of_large_penalty(whole, stats, chosen.scheme, search.penalty)
-    with one_blas_thread():
-        p = whole.compact() if chosen.scheme.compactable(whole) else whole
-        updates = likely_updates(chosen, search.n_starts, n_iter, tol)
-        where = choose_engine(search.engine, p, chosen, search.n_components, updates)
-        first_tol, seeds = (
-            tol if chosen.scheme.n_finished is None else LOOSER * tol,
-            seeds_of(random_state),
-        )
-        race = _Race(
-            p,
-            chosen,
-            search.n_components,
-            seeds,
-            int(search.n_starts),
-            n_iter,
-            first_tol,
-            where,
-            report,
-        )
-        best, objectives, made, reached = race.winner(search.halving, runner, stats.counts)
-        if first_tol > tol and np.isfinite(best.error) and best.n_iter < n_iter:
-            best = race.gone_on(best, tol)
-            index = int(np.argmin(objectives[:, -1]))
-            objectives[index, made[index] :] = best.objective[-1]
-            objectives[index, : best.n_iter + 1], made[index] = best.objective, best.n_iter
-    if p is not whole:
-        best = replace(best, C=whole.project(best.B))
-    index = int(np.argmin(objectives[:, -1]))
-    if not np.isfinite(objectives[index, -1]):
-        raise DivergenceError(divergence_message(chosen, rules, int(made.max())))
-    if tol > 0 and not best.converged:
-        warn_not_converged(n_iter, tol)
-    return Multistart(
-        **vars(best),
-        objectives=objectives,
-        best_start=index,
-        start_n_iter=made,
-        engine=where.name,
-        recurrence=reached[0],
-        n_near=reached[1],
-    )
-
-
-@dataclass
-class _Race:
-    """The starts of one problem, run in batches."""
-
-    p: Problem
-    method: Method
-    n_components: int
-    seeds: np.random.SeedSequence
-    n_starts: int
-    n_iter: int
-    tol: float
-    engine: Engine
-    report: Callable[[float], None] | None
-
-    @property
-    def batch(self) -> int:
-        """Starts per batch: B, C, their plain updates, candidates and products, about ten arrays of
-        each size.
-        """
-        one = 10 * 8 * self.n_components * (self.p.L.shape[0] + self.p.L.shape[1])
-        limit = BATCH_BYTES if self.engine.batch_bytes is None else self.engine.batch_bytes()
-        return max(1, limit // one)
-
-    def _progress(self, done: int, share: int) -> Callable[[int], None] | None:
-        """`report` for a batch of `share` starts after `done` starts."""
-        call = self.report
-        if call is None:
-            return None
-        return lambda update: call((done + share * update / max(1, self.n_iter)) / self.n_starts)
-
-    def winner(
-        self, halving: bool, runner: Runner | None, weights: np.ndarray
-    ) -> tuple[Solution, np.ndarray, np.ndarray, tuple[np.ndarray, int]]:
-        """The best start, the objectives of all, how many updates each made, and which components
-        recur.
-        """
-        batches = list(self._batches(halving, runner))
-        best = min(batches, key=lambda batch: float(np.min(batch.path[:, -1]))).best
-        paths, made = (
-            np.concatenate([getattr(batch, name) for batch in batches]) for name in ("path", "made")
-        )
-        bases, ends = (
-            np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("bases", "ends")
-        )
-        return best, paths, made, recurrence(bases, ends, weights)
-
-    def _batches(self, halving: bool, runner: Runner | None) -> Iterator[_Batch]:
-        size = self.batch
-        if runner is not None and self.engine.name == "cpu" and not halving:
-            # Halving chooses within a batch, and the other engines want large ones.
-            operations_per_start = operations(self.p, self.n_components) * max(1, self.n_iter)
-            size = min(size, max(1, round(TASK_OPERATIONS / operations_per_start)))
-        firsts = range(0, self.n_starts, size)
-        if runner is None:
-            yield from (
-                self.run_batch(first, min(first + size, self.n_starts), halving) for first in firsts
-            )
-            return
-        arguments = lambda i: (firsts[i], min(firsts[i] + size, self.n_starts))
-        race = replace(self, report=None)
-        batches = runner.run(
-            partial(_run_batch, halving), race, arguments, len(firsts), "updates of the starts"
-        )
-        for done, batch in enumerate(batches, 1):
-            if self.report is not None:
-                self.report(done / len(firsts))
-            yield batch
-
-    def run_batch(self, first: int, last: int, halving: bool) -> _Batch:
-        """The starts from `first` to before `last`."""
-        halve_at = {self.n_iter // 2**k for k in (1, 2, 3, 4)} if halving else set()
-        B, C = draw_starts(self.p, self.method, self.n_components, self.seeds, range(first, last))
-        state = begin(self.p, self.method.scheme, B, C)
-        chosen = self._promising(state.objective)
-        watch = self._progress(first, last - first)
-        going = state if chosen is None else state.take(chosen)
-        run = self.engine.iterate(
-            self.p, self.method, going, Course(self.n_iter, self.tol, halve_at, watch)
-        )
-        objectives = _padded(run, self.n_iter)
-        ends = objectives[:, -1]
-        if chosen is None:
-            path, made = objectives, run.n_iter
-        else:
-            # Starts that are not run stay at their first objective.
-            path = np.repeat(state.objective[:, None], self.n_iter + 1, axis=1)
-            path[chosen] = objectives
-            made = np.zeros(last - first, dtype=np.int64)
-            made[chosen] = run.n_iter
-        near = _near_best(ends)
-        bases = run.state.B[near]
-        return _Batch(self._solution(run, int(np.argmin(ends))), path, made, bases, ends[near])
-
-    def _promising(self, objectives: np.ndarray) -> np.ndarray | None:
-        """Which of the starts drawn are run, where the scheme runs only the best of them; None:
-        all.
-        """
-        most = self.method.scheme.n_finished
-        if most is None or len(objectives) <= most:
-            return None
-        return np.sort(np.argsort(objectives, kind="stable")[:most])
-
-    def gone_on(self, best: Solution, tol: float) -> Solution:
-        """The best start with further updates, down to `tol`."""
-        state = begin(self.p, self.method.scheme, best.B[None], best.C[None])
-        run = self.engine.iterate(
-            self.p, self.method, state, Course(self.n_iter - best.n_iter, tol)
-        )
-        more = self._solution(run, 0)
-        return replace(
-            more,
-            objective=np.concatenate([best.objective, more.objective[1:]]),
-            errors=np.concatenate([best.errors, more.errors[1:]]),
-            n_iter=best.n_iter + more.n_iter,
-        )
-
-    def _solution(self, run: Run, index: int) -> Solution:
-        return solution_of(run, index, self.method, self.rules, self.p.penalty)
-
-    @property
-    def rules(self) -> str:
-        return "paper" if self.p.literal else "default"
-
-
 @dataclass(frozen=True, eq=False)
 class _Batch:
     """Some starts at their end.
@@ -369,34 +232,114 @@ class _Batch:
     Attributes
     ----------
     best : the best of them
-    path, made : the objectives of all, and how many updates each made
-    bases, ends : the basis and the last objective of those near the best, by which components are
-        compared
+    objectives, n_iter : objectives of all, and how many updates each made
+    bases, ends : basis and last objective of those near the best, which are compared
     """
 
     best: Solution
-    path: np.ndarray
-    made: np.ndarray
+    objectives: np.ndarray
+    n_iter: np.ndarray
     bases: np.ndarray
     ends: np.ndarray
 
 
+def _run_batches(
+    p: Problem,
+    search: _Search,
+    engine: Engine,
+    random_state: RandomState,
+    report: Callable[[float], None] | None,
+) -> list[_Batch]:
+    """Run all starts, as many at a time as fit into the memory of a batch."""
+    seeds = seeds_of(random_state)
+    n_subjects, n_columns = p.L.shape
+    bytes_per_start = 8 * ARRAYS_PER_START * search.n_components * (n_subjects + n_columns)
+    limit = BATCH_BYTES if engine.batch_bytes is None else engine.batch_bytes()
+    size = max(1, limit // bytes_per_start)
+    batches = []
+    for first in range(0, search.n_starts, size):
+        numbers = range(first, min(first + size, search.n_starts))
+
+        def watch(update: int, numbers: range = numbers) -> None:
+            if report is not None:
+                share = len(numbers) * update / max(1, search.n_iter)
+                report((numbers.start + share) / search.n_starts)
+
+        batches.append(
+            _run_batch(
+                p,
+                search,
+                engine,
+                seeds,
+                numbers,
+                watch,
+            )
+        )
+    return batches
+
+
+def _run_batch(
+    p: Problem,
+    search: _Search,
+    engine: Engine,
+    seeds: np.random.SeedSequence,
+    numbers: range,
+    watch: Callable[[int], None],
+) -> _Batch:
+    """Run the starts of these numbers, or the best of them if the scheme finishes no more."""
+    method, n_iter = search.method, search.n_iter
+    n_finished = method.scheme.n_finished
+    state = begin(p, method.scheme, *draw_starts(p, method, search.n_components, seeds, numbers))
+    # Starts that are not run stay at their first objective.
+    objectives = np.repeat(state.objective[:, None], n_iter + 1, axis=1)
+    n_made = np.zeros(len(numbers), dtype=np.int64)
+    order = np.argsort(state.objective, kind="stable")
+    chosen = np.sort(order[:n_finished])
+    halve_at = {n_iter // 2**k for k in (1, 2, 3, 4)} if search.halving else set()
+    course = Course(n_iter, search.tol, halve_at, watch)
+    run = engine.iterate(p, method, state.take(chosen), course)
+    objectives[chosen] = _padded(run, n_iter)
+    n_made[chosen] = run.n_iter
+    ends = objectives[chosen, -1]
+    near = _near_best(ends)
+    best = solution_of(run, int(np.argmin(ends)), method, search.rules, p.penalty)
+    return _Batch(best, objectives, n_made, run.state.B[near], ends[near])
+
+
+def _finished(
+    p: Problem,
+    search: _Search,
+    engine: Engine,
+    best: Solution,
+) -> Solution:
+    """Return the best start with further updates, down to the tolerance of the search."""
+    state = begin(p, search.method.scheme, best.B[None], best.C[None])
+    course = Course(search.n_iter - best.n_iter, search.tol)
+    run = engine.iterate(p, search.method, state, course)
+    end = solution_of(run, 0, search.method, search.rules, p.penalty)
+    return replace(
+        end,
+        objective=np.concatenate([best.objective, end.objective[1:]]),
+        errors=np.concatenate([best.errors, end.errors[1:]]),
+        n_iter=best.n_iter + end.n_iter,
+    )
+
+
 def _near_best(ends: np.ndarray) -> np.ndarray:
-    """The starts that are compared with the best: those near it, the best first, not too many."""
+    """Return the starts that are compared with the best: those near it, the best first."""
     order = np.argsort(ends, kind="stable")[:MOST_COMPARED]
     best = ends[order[0]]
-    return order[ends[order] - best <= NEAR * abs(best)] if np.isfinite(best) else order[:1]
-
-
-def _run_batch(halving: bool, race: _Race, first: int, last: int) -> _Batch:
-    """A batch of starts as a task."""
-    return race.run_batch(first, last, halving)
+    if not np.isfinite(best):
+        return order[:1]
+    return order[ends[order] - best <= NEAR * abs(best)]
 
 
 def _padded(run: Run, n_iter: int) -> np.ndarray:
-    """The objectives of a batch, each run's last value repeated up to `n_iter`, infinity where it
-    diverged.
+    """Return the objectives of a batch up to `n_iter`.
+
+    The last value of a run is repeated; it is infinity where the run diverged.
     """
-    path = np.pad(run.objectives, ((0, 0), (0, n_iter + 1 - run.objectives.shape[1])), mode="edge")
-    path[run.diverged, -1] = np.inf
-    return path
+    n_missing = n_iter + 1 - run.objectives.shape[1]
+    objectives = np.pad(run.objectives, ((0, 0), (0, n_missing)), mode="edge")
+    objectives[run.diverged, -1] = np.inf
+    return objectives

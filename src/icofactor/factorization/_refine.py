@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from icofactor.checks import OneOf, check_parameters, check_value
-from icofactor.errors import DivergenceError
+from icofactor.errors import ArgumentError, DivergenceError
 from icofactor.factorization._solve import Course, Solution, divergence_message
 from icofactor.factorization.design import Design
 from icofactor.factorization.engines import check_engine, choose_engine, work_of, worth_compiling
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.schemes.base import Problem, check_penalty
+from icofactor.factorization.sources import Data, Source
 from icofactor.factorization.starts import check_problem, given_start
-from icofactor.factorization.statistics import Source, Statistics
+from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
-from icofactor.streaming.runners import one_blas_thread
+from icofactor.maps.workers import one_blas_thread
 
 INDICATORS = ("residual", "projected")
 CARRIES = ("copy", "quarter")
@@ -115,10 +116,18 @@ class Refined:
 
 
 def local_error(
-    indicator: str, stats: Statistics, design: Design, B: np.ndarray, C: np.ndarray, source: Source
+    indicator: str,
+    stats: Statistics,
+    design: Design,
+    B: np.ndarray,
+    C: np.ndarray,
+    source: Source,
 ) -> np.ndarray:
     """How badly each active face is fitted: eq. 12 ("projected") or eq. 13 ("residual")."""
     if indicator == "residual" and design.kind != "partition":
+        if not isinstance(source, Data):
+            message = "A pyramid contains only sums of X; overlapping columns need Data"
+            raise ArgumentError("source", None, message)
         return source.residual(design, B @ C)
     L = stats.L
     if indicator == "projected":
@@ -176,142 +185,130 @@ def refine(
     schedule = schedule or Refinement()
     schedule.check()
     check_engine(engine)
-    check_penalty(penalty, method_named(solution.method).scheme)
-    with one_blas_thread():
-        return refined_by(source, design, stats, solution, schedule, penalty, engine, report)
+    method = method_named(solution.method)
+    check_penalty(penalty, method.scheme)
+    check_problem(stats, method, solution.n_components)
+    # Default rules keep λ through divisions; paper rules compute it again unless it is a number.
+    if isinstance(penalty, str) and solution.rules != "paper":
+        penalty = solution.penalty
+    if engine in ("auto", "jax"):
+        is_compiled = getattr(solution, "engine", None) == "cpu"
+        is_long = is_compiled or needs_compiling(stats, method, solution, schedule)
+        engine = "cpu" if is_long else "numpy"
+
+    def problem_of(stats: Statistics) -> Problem:
+        return Problem.of(stats, method.scheme, solution.rules, penalty)
+
+    p = problem_of(stats)
+    B, C = given_start(p, stats, method, (solution.B, solution.C), None)
+    state = begin(p, method.scheme, B, C)
+    # Momentum and plain updates are counted once per run. The last plain update is gone, so the
+    # next update is plain.
+    tau = np.full_like(state.tau, solution.tau)
+    state = replace(state, age=solution.n_iter, tau=tau)
+    divisions = []
+    n_columns = []
+    objectives = [solution.objective]
+    errors = [solution.errors]
+    for step in range(schedule.steps):
+        worst = worst_faces(source, design, stats, state, schedule)
+        if not len(worst):
+            break
+        fine = design.divide(worst)
+        stats = source.divided(stats, design, fine)
+        p = problem_of(stats)
+        state = carried(
+            p,
+            method,
+            state,
+            design,
+            fine,
+            schedule.carry,
+        )
+        design = fine
+        chosen = choose_engine(engine, p, method, solution.n_components, schedule.n_iter)
+        with one_blas_thread():
+            run = chosen.iterate(p, method, state, Course(schedule.n_iter))
+        state = run.state
+        if run.diverged[0]:
+            message = divergence_message(method, solution.rules, int(state.age))
+            raise DivergenceError(message)
+        divisions.append(solution.n_iter + step * schedule.n_iter)
+        n_columns.append(design.n_columns)
+        objectives.append(run.objectives[0, 1:])
+        errors.append(run.errors[0, 1:])
+        if report is not None:
+            report((step + 1) / schedule.steps)
+    objective = np.concatenate(objectives)
+    final = Solution(
+        B=state.B[0],
+        C=state.C[0],
+        objective=objective,
+        errors=np.concatenate(errors),
+        n_iter=len(objective) - 1,
+        converged=solution.converged,
+        method=method.name,
+        rules=solution.rules,
+        penalty=p.penalty,
+        tau=float(state.tau[0]),
+    )
+    exhausted = len(divisions) < schedule.steps
+    return Refined(design, stats, final, tuple(divisions), tuple(n_columns), exhausted)
 
 
-def refined_by(
+def needs_compiling(
+    stats: Statistics,
+    method: Method,
+    solution: Solution,
+    schedule: Refinement,
+) -> bool:
+    """Whether all updates together are worth the compiled kernels."""
+    # Every division of a face adds three; on average half of them are there.
+    n_columns = stats.n_columns + 1.5 * schedule.faces * schedule.steps
+    share = min(n_columns, stats.n_sites) / stats.n_columns
+    p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
+    n_updates = schedule.steps * schedule.n_iter * share
+    return worth_compiling(work_of(p, method, solution.n_components, n_updates))
+
+
+def worst_faces(
     source: Source,
     design: Design,
     stats: Statistics,
-    solution: Solution,
+    state: State,
     schedule: Refinement,
-    penalty: str | float,
-    engine: str,
-    report: Callable[[float], None] | None,
-) -> Refined:
-    """`refine` with parameters that are checked already."""
-    method = method_named(solution.method)
-    if engine in ("auto", "jax"):
-        long = getattr(solution, "engine", None) == "cpu" or is_long(
-            stats, method, solution, schedule
-        )
-        engine = "cpu" if long else "numpy"
-    check_problem(stats, method, solution.n_components)
-    walk = _Walk(
-        source, method, solution.rules, _kept_penalty(solution, penalty), design, stats, engine
+) -> np.ndarray:
+    """Return the positions of the faces to divide: the worst by the indicator that can be."""
+    is_coarse = design.faces[:, 0] < source.max_level
+    divisible = np.flatnonzero(design.divisible & is_coarse)
+    if not len(divisible):
+        return divisible
+    B, C = state.B[0], state.C[0]
+    errors = local_error(
+        schedule.indicator,
+        stats,
+        design,
+        B,
+        C,
+        source,
     )
-    walk.start(solution)
-    divisions, n_columns = [], []
-    objectives, errors = [solution.objective], [solution.errors]
-    exhausted = False
-    for step in range(schedule.steps):
-        worst = walk.worst(schedule)
-        if not len(worst):
-            exhausted = True
-            break
-        walk.divide(worst, schedule.carry)
-        new_objectives, new_errors = walk.update(schedule.n_iter)
-        divisions.append(solution.n_iter + step * schedule.n_iter)
-        n_columns.append(walk.design.n_columns)
-        objectives.append(new_objectives)
-        errors.append(new_errors)
-        if report is not None:
-            report((step + 1) / schedule.steps)
-    objective, E = np.concatenate(objectives), np.concatenate(errors)
-    final = Solution(
-        walk.state.B[0],
-        walk.state.C[0],
-        objective,
-        E,
-        len(objective) - 1,
-        solution.converged,
-        method.name,
-        solution.rules,
-        walk.problem.penalty,
-        float(walk.state.tau[0]),
-    )
-    return Refined(walk.design, walk.stats, final, tuple(divisions), tuple(n_columns), exhausted)
+    order = np.argsort(-errors[divisible], kind="stable")
+    return divisible[order[: schedule.faces]]
 
 
-def is_long(stats: Statistics, method: Method, solution: Solution, schedule: Refinement) -> bool:
-    """Whether all updates together are worth the compiled kernels; every division of a face adds
-    three.
-    """
-    n_columns = min(
-        stats.n_columns + 1.5 * schedule.faces * schedule.steps, stats.n_sites
-    )  # half of those at the end
-    updates = schedule.steps * schedule.n_iter * n_columns / stats.n_columns
-    p = Problem.of(stats, method.scheme, solution.rules, solution.penalty)
-    return worth_compiling(work_of(p, method, solution.n_components, updates))
-
-
-def _kept_penalty(solution: Solution, penalty: str | float) -> str | float:
-    """Default rules keep λ through divisions; paper rules compute it again unless it is a number."""
-    if not isinstance(penalty, str):
-        return penalty
-    return penalty if solution.rules == "paper" else solution.penalty
-
-
-@dataclass
-class _Walk:
-    """A run that goes on through divisions."""
-
-    source: Source
-    method: Method
-    rules: str
-    penalty: str | float
-    design: Design
-    stats: Statistics
-    engine: str
-
-    def start(self, solution: Solution) -> None:
-        self.problem = self._pose()
-        B, C = given_start(self.problem, self.stats, self.method, (solution.B, solution.C), None)
-        state = begin(self.problem, self.method.scheme, B, C)
-        # the ten plain updates and the momentum are counted once per run; y is gone, so the next
-        # update is plain
-        self.state: State = replace(state, age=solution.n_iter, tau=state.tau * 0 + solution.tau)
-
-    def _pose(self) -> Problem:
-        return Problem.of(self.stats, self.method.scheme, self.rules, self.penalty)
-
-    def worst(self, schedule: Refinement) -> np.ndarray:
-        """Positions of the faces to divide: the worst by the indicator among those that can be."""
-        able = np.flatnonzero(
-            self.design.divisible & (self.design.faces[:, 0] < self.source.max_level)
-        )
-        if not len(able):
-            return able
-        e = local_error(
-            schedule.indicator,
-            self.stats,
-            self.design,
-            self.state.B[0],
-            self.state.C[0],
-            self.source,
-        )
-        return able[np.argsort(-e[able], kind="stable")[: schedule.faces]]
-
-    def divide(self, positions: np.ndarray, carry: str) -> None:
-        fine = self.design.divide(positions)
-        stats = self.source.divided(self.stats, self.design, fine)
-        new = fine.faces[:, 0] != self.design.faces[fine.parent, 0]
-        share = np.where(new & (carry == "quarter"), 0.25, 1.0)
-        B = self.state.B[:, fine.parent] * share[:, None]
-        self.design, self.stats = fine, stats
-        self.problem = self._pose()
-        C = self.problem.project(B) if self.method.scheme.projective else self.state.C
-        fresh = begin(self.problem, self.method.scheme, B, C)
-        self.state = replace(fresh, tau=self.state.tau, age=self.state.age)
-
-    def update(self, n_iter: int) -> tuple[np.ndarray, np.ndarray]:
-        """`n_iter` updates; their objectives and errors."""
-        n_components = self.state.B.shape[-1]
-        engine = choose_engine(self.engine, self.problem, self.method, n_components, n_iter)
-        run = engine.iterate(self.problem, self.method, self.state, Course(n_iter))
-        if run.diverged[0]:
-            raise DivergenceError(divergence_message(self.method, self.rules, int(run.state.age)))
-        self.state = run.state
-        return run.objectives[0, 1:], run.errors[0, 1:]
+def carried(
+    p: Problem,
+    method: Method,
+    state: State,
+    coarse: Design,
+    fine: Design,
+    carry: str,
+) -> State:
+    """Return the state after a division: the children get a share of their parent's row of B."""
+    is_child = fine.faces[:, 0] != coarse.faces[fine.parent, 0]
+    share = np.ones(fine.n_columns)
+    if carry == "quarter":
+        share[is_child] = 0.25
+    B = state.B[:, fine.parent] * share[:, None]
+    C = p.project(B) if method.scheme.projective else state.C
+    return replace(begin(p, method.scheme, B, C), tau=state.tau, age=state.age)

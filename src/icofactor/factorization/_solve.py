@@ -27,12 +27,7 @@ from icofactor.factorization.starts import (
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, advance, begin, settled
 from icofactor.io.records import Numbers, plain_signature
-from icofactor.streaming.runners import SHORT, in_order, one_blas_thread
-
-GROUP = 5
-"""Runs that one processor makes together."""
-SHORT_GROUP = 10
-"""The same where one makes all: L is `runners.SHORT`."""
+from icofactor.maps.workers import one_blas_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,90 +71,82 @@ class Course:
     on_update: Callable[[int], None] | None = None
 
 
-def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
+def iterate(
+    p: Problem,
+    method: Method,
+    state: State,
+    course: Course,
+) -> Run:
     """Update a batch of runs along its course; one that leaves the finite numbers ends there.
 
     Except by halving, a run ends by itself, whatever the others do, so that its answer does not
     depend on them.
     """
-    n_iter, tol, on_update = course.n_iter, course.tol, course.on_update
-    n_runs, plateau = len(state.error), method.scheme.plateau
-    objectives, errors = [state.objective], [state.error]
-    made = np.zeros(n_runs, dtype=np.int64)
-    converged, diverged = np.zeros(n_runs, dtype=bool), np.zeros(n_runs, dtype=bool)
-    active, ended = np.arange(n_runs), []
-    for update in range(n_iter):
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # runs that leave the finite numbers are found below
+    n_runs = len(state.error)
+    objectives = [state.objective]
+    errors = [state.error]
+    n_iter = np.zeros(n_runs, dtype=np.int64)
+    converged = np.zeros(n_runs, dtype=bool)
+    diverged = np.zeros(n_runs, dtype=bool)
+    active = np.arange(n_runs)
+    ended = []
+    for update in range(1, course.n_iter + 1):
+        # Runs that leave the finite numbers are found below.
+        with np.errstate(over="ignore", invalid="ignore"):
             state = advance(p, method, state)
-        made[active] += 1
-        objective, E = objectives[-1].copy(), errors[-1].copy()
-        objective[active], E[active] = state.objective, state.error
-        objectives.append(objective)
-        errors.append(E)
-        diverged |= ~np.isfinite(objective)
-        if tol > 0 and update + 1 >= method.scheme.first_look:
-            with np.errstate(invalid="ignore"):
-                converged[active] |= settled(objectives, tol, plateau)[active]
+            n_iter[active] += 1
+            objectives.append(_with_active(objectives[-1], active, state.objective))
+            errors.append(_with_active(errors[-1], active, state.error))
+            diverged |= ~np.isfinite(objectives[-1])
+            if course.tol > 0 and update >= method.scheme.first_look:
+                has_settled = settled(objectives, course.tol, method.scheme.plateau)
+                converged[active] |= has_settled[active]
         stop = (converged | diverged)[active]
-        if update + 1 in course.halve_at:
-            rank = np.argsort(np.argsort(np.where(stop, np.inf, objective[active]), kind="stable"))
-            stop |= rank >= max(1, len(active) // 2)
+        if update in course.halve_at:
+            stop |= is_worse_half(np.where(stop, np.inf, objectives[-1][active]))
         if stop.any():
             ended.append((active[stop], state.take(np.flatnonzero(stop))))
-            keep = np.flatnonzero(~stop)
-            active, state = active[keep], state.take(keep)
-        if on_update is not None:
-            on_update(update + 1)
+            active = active[~stop]
+            state = state.take(np.flatnonzero(~stop))
+        if course.on_update is not None:
+            course.on_update(update)
         if not len(active):
             break
     ended.append((active, state))
     return Run(
-        _gather(ended),
-        np.stack(objectives, 1),
-        np.stack(errors, 1),
-        made,
-        converged & ~diverged,
-        diverged,
+        state=_joined_states(ended),
+        objectives=np.stack(objectives, axis=1),
+        errors=np.stack(errors, axis=1),
+        n_iter=n_iter,
+        converged=converged & ~diverged,
+        diverged=diverged,
     )
 
 
-def iterate_in_groups(p: Problem, method: Method, state: State, course: Course) -> Run:
-    """`iterate`, a few runs on each processor; whatever the machine, so that bits stay."""
-    n_runs = len(state.error)
-    size, workers = (SHORT_GROUP, 1) if p.L.size < SHORT else (GROUP, None)
-    if n_runs <= size or course.halve_at:
-        return iterate(p, method, state, course)
-    groups, quiet = (
-        np.split(np.arange(n_runs), range(size, n_runs, size)),
-        replace(course, on_update=None),
-    )
-    one = lambda some: iterate(p, method, state.take(some), quiet if some[0] else course)
-    runs = list(in_order(one, groups, workers))
-    longest = max(run.objectives.shape[1] for run in runs)
-    paths = (
-        np.concatenate(
-            [np.pad(path, ((0, 0), (0, longest - path.shape[1])), "edge") for path in of_runs]
-        )
-        for of_runs in zip(*((run.objectives, run.errors) for run in runs), strict=True)
-    )
-    ends = (
-        np.concatenate([getattr(run, name) for run in runs])
-        for name in ("n_iter", "converged", "diverged")
-    )
-    return Run(
-        _gather([(some, run.state) for some, run in zip(groups, runs, strict=True)]), *paths, *ends
-    )
+def _with_active(
+    values: np.ndarray,
+    active: np.ndarray,
+    new: np.ndarray,
+) -> np.ndarray:
+    """Return the values of all runs, with new ones of those that are active."""
+    values = values.copy()
+    values[active] = new
+    return values
 
 
-def _gather(parts: list[tuple[np.ndarray, State]]) -> State:
-    """One state from the runs that ended at different updates, in their first order."""
-    parts = [(where, state) for where, state in parts if len(where)]
+def is_worse_half(objectives: np.ndarray) -> np.ndarray:
+    """Return which runs are in the worse half; at least one is not."""
+    rank = np.argsort(np.argsort(objectives, kind="stable"))
+    return rank >= max(1, len(objectives) // 2)
+
+
+def _joined_states(parts: list[tuple[np.ndarray, State]]) -> State:
+    """Return one state of runs that ended at different updates, in the order of their numbers."""
+    parts = [(numbers, state) for numbers, state in parts if len(numbers)]
     first, *others = (state for _, state in parts)
     if not others:
         return first
-    order = np.argsort(np.concatenate([where for where, _ in parts]))
+    order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
     joined = first.map(lambda *arrays: np.concatenate(arrays)[order], *others)
     return replace(joined, age=max(state.age for _, state in parts))
 
@@ -232,20 +219,26 @@ class Solution:
         return replace(self, B=self.B * to_B, C=self.C * to_C, penalty=penalty, **changed)
 
 
-def solution_of(run: Run, index: int, method: Method, rules: str, penalty: float) -> Solution:
-    """One run of a batch as a Solution."""
-    end = int(run.n_iter[index]) + 1
+def solution_of(
+    run: Run,
+    index: int,
+    method: Method,
+    rules: str,
+    penalty: float,
+) -> Solution:
+    """Return one run of a batch as a Solution."""
+    n_iter = int(run.n_iter[index])
     return Solution(
-        run.state.B[index],
-        run.state.C[index],
-        run.objectives[index, :end],
-        run.errors[index, :end],
-        end - 1,
-        bool(run.converged[index]),
-        method.name,
-        rules,
-        penalty,
-        float(run.state.tau[index]),
+        B=run.state.B[index],
+        C=run.state.C[index],
+        objective=run.objectives[index, : n_iter + 1],
+        errors=run.errors[index, : n_iter + 1],
+        n_iter=n_iter,
+        converged=bool(run.converged[index]),
+        method=method.name,
+        rules=rules,
+        penalty=penalty,
+        tau=float(run.state.tau[index]),
     )
 
 
@@ -332,23 +325,22 @@ def solve(
     return solution_of(run, 0, chosen, rules, p.penalty)
 
 
-def divergence_message(method: Method, rules: str, update: int) -> str:
-    """What to do about a run that left the finite numbers."""
+def divergence_message(
+    method: Method,
+    rules: str,
+    update: int,
+) -> str:
+    """Return what to do about a run that left the finite numbers."""
+    advice = "Check the start and the scale of X."
     if rules == "paper":
-        advice = (
-            method.scheme.divergence_advice or "Try rules='default', whose objective never rises."
-        )
-    else:
-        advice = "Check the start and the scale of X."
+        usual = "Try rules='default', whose objective never rises."
+        advice = method.scheme.divergence_advice or usual
     return f"{method.name} under rules={rules!r} diverged at update {update}. {advice}"
 
 
 def warn_not_converged(n_iter: int, tol: float) -> None:
-    """scikit-learn's warning, with what to do."""
+    """Warn as scikit-learn does, and say what to do."""
     from sklearn.exceptions import ConvergenceWarning
 
-    warnings.warn(
-        f"stopped after n_iter={n_iter} updates before the objective settled to tol={tol:g}; raise n_iter or tol",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+    message = f"stopped after n_iter={n_iter} updates before the objective settled to tol={tol:g}"
+    warnings.warn(f"{message}; raise n_iter or tol", ConvergenceWarning, stacklevel=3)

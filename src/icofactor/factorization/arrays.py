@@ -81,6 +81,15 @@ def ratio(numerator: Array, denominator: Array) -> Array:
     return numerator / xp.clip(denominator, float(xp.finfo(denominator.dtype).tiny), None)
 
 
-def where_each(keep: Array, x: Array, y: Array) -> Array:
+def where_each(
+    keep: Array,
+    x: Array,
+    y: Array,
+) -> Array:
     """Per matrix of a batch: `x` where `keep`, else `y`."""
     return namespace(x).where(keep[..., None, None], x, y)
+
+
+def double(x: Array) -> np.ndarray:
+    """Return an array of NumPy in float64 and C order."""
+    return np.ascontiguousarray(x, dtype=np.float64)

@@ -48,12 +48,23 @@ class Extrapolation:
     references: tuple[str, ...]
     kernel: int | None = None
 
-    def __call__(self, y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
+    def __call__(
+        self,
+        y: Array,
+        y_before: Array,
+        weight: Array,
+        signed: bool,
+    ) -> Array:
         # Powers are slow, and the balance reads the same values again.
         return once(self.formula(y, y_before, weight, signed))
 
 
-def nesterov(y: Array, y_before: Array, weight: Array, signed: bool) -> Array:
+def nesterov(
+    y: Array,
+    y_before: Array,
+    weight: Array,
+    signed: bool,
+) -> Array:
     """Return y + w (y − y_before), and its positive part for non-negative schemes (eq. 10)."""
     extended = y + weight * (y - y_before)
     return extended if signed else positive(extended)

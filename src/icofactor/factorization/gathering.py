@@ -1,78 +1,63 @@
-"""The pass over X that gathers statistics: sums over columns, and what an Inspector wants to know
-of every site.
-"""
+"""The pass over the maps that gathers statistics: sums over columns, and a summary of every site."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.streaming.blocks import Arrays, Blocks, Levelled, as_slice, join
-from icofactor.streaming.inspect import Inspector, look, look_at_kinds
-from icofactor.streaming.passes import pass_over, stream_of
+from icofactor.maps.blocks import Arrays, Levelled, Rows, add_strip, as_slice, summarize
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import Report, map_blocks
 
-Report = Callable[[float], None]
+# Called with the sites of a block and their summary.
+AcceptBlock = Callable[[Rows, Arrays], None]
 
 
 def gather(
-    X: Any,
+    maps: Maps,
     columns: sp.csr_array,
-    inspector: Inspector | None,
+    accept_block: AcceptBlock | None = None,
     report: Report | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over X."""
-    stream = stream_of(X)
-    n_sites, n_subjects = stream.shape
-    if not n_sites:
+    """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over the maps."""
+    if not maps.n_sites:
         raise ValueError("X has no sites")
-    sums, site_energy = np.zeros((columns.shape[1], n_subjects)), np.empty(n_sites)
-    shared = {} if inspector is None else inspector.shared
-    for rows, found in pass_over(stream, _column_sums, shared, [columns], report=report):
-        sums[as_slice(found["used"])] += found["columns"]
-        site_energy[rows] = found["site.energy"]
-        if inspector is not None:
-            inspector.accept(rows, found)
+    sums = np.zeros((columns.shape[1], maps.n_subjects))
+    site_energy = np.empty(maps.n_sites)
+    for sites, result in map_blocks(_column_sums, maps, columns, report=report):
+        sums[as_slice(result["used"])] += result["columns"]
+        site_energy[sites] = result["site.energy"]
+        if accept_block is not None:
+            accept_block(sites, result)
     return sums, site_energy
 
 
-def look_over(X: Any, inspector: Inspector, report: Report | None = None) -> None:
-    """One pass over X that shows it to an Inspector, and gathers nothing else."""
-    n = stream_of(X).shape[0]
-    column_of_ones = sp.csr_array(
-        (np.ones(n), np.zeros(n, dtype=np.int64), np.arange(n + 1)), shape=(n, 1)
-    )
-    gather(X, column_of_ones, inspector, report)
-
-
-def _column_sums(blocks: Blocks, shared: Mapping[str, Any], columns: sp.csr_array) -> Arrays:
-    """columnsᵀ x of one part, for those columns only that its sites reach: mostly few."""
+def _column_sums(
+    strips: Iterable[tuple[slice, np.ndarray]],
+    n_sites: int,
+    shared: Mapping[str, Any],
+    columns: sp.csr_array,
+) -> Arrays:
+    """Return columnsᵀ x of a block, for the few columns that its sites reach, and its summary."""
     used, columns = drop_empty_columns(columns)
-    codes = shared.get("codes")
-    sums: np.ndarray | None = None
-    site_statistics = []
-    for rows, x in blocks:
-        # Several kinds of maps have levels of their own: float32 deviations from that of one would
-        # lose digits.
-        block = x if codes is None else x.astype(np.float64, copy=False)
-        if sums is None:
-            sums = np.zeros((len(used), block.shape[1]))
-        with np.errstate(
-            invalid="ignore", over="ignore"
-        ):  # the Inspector reports what is not finite
-            levelled = Levelled.of(block)
-            if len(block) == columns.shape[0]:
-                sums += levelled.sums(columns)
+    block: Arrays = {"used": used}
+    for strip, x in strips:
+        if "columns" not in block:
+            block["columns"] = np.zeros((len(used), x.shape[1]))
+        # Whoever accepts the summaries reports what is not finite.
+        with np.errstate(invalid="ignore", over="ignore"):
+            levelled = Levelled.of(x)
+            if len(x) == n_sites:
+                block["columns"] += levelled.sums(columns)
             else:
-                used_in_block, block_columns = drop_empty_columns(columns[rows])
-                sums[used_in_block] += levelled.sums(block_columns)
-        site_statistics.append(
-            look(block, levelled) if codes is None else look_at_kinds(block, codes)
-        )
-    assert sums is not None
-    return {**join(site_statistics), "used": used, "columns": sums}
+                used_in_strip, strip_columns = drop_empty_columns(columns[strip])
+                block["columns"][used_in_strip] += levelled.sums(strip_columns)
+            summary = summarize(x, levelled)
+        add_strip(block, summary, strip, n_sites)
+    return block
 
 
 def drop_empty_columns(matrix: sp.csr_array) -> tuple[np.ndarray, sp.csr_array]:

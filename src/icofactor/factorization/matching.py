@@ -49,7 +49,11 @@ class Match:
         return float(self.similarity.mean())
 
 
-def match_components(a: Any, b: Any, weights: Any = None) -> Match:
+def match_components(
+    a: Any,
+    b: Any,
+    weights: Any = None,
+) -> Match:
     """Return the pairs of `icofactor.match_components`, of fitted models or arrays."""
     maps_a = maps_of("a", a)
     sites_of_b = matching_sites(a, b)

@@ -125,7 +125,11 @@ def nndsvd(
     return quotient(B, root[:, None]), C
 
 
-def nndsvd_start(p: Problem, method: Method, n_components: int) -> Factors:
+def nndsvd_start(
+    p: Problem,
+    method: Method,
+    n_components: int,
+) -> Factors:
     """Return `nndsvd` as a batch of one, at the scale at which the method begins."""
     B, C = nndsvd(p.L, p.row_sums, n_components)
     return method.scheme.settle(p, B[None], C[None])
@@ -186,7 +190,11 @@ def _checked_factor(
     return factor
 
 
-def check_problem(stats: Statistics, method: Method, n_components: int) -> None:
+def check_problem(
+    stats: Statistics,
+    method: Method,
+    n_components: int,
+) -> None:
     """Refuse what cannot be factorized, before the first update."""
     check_enough_subjects(n_components, stats.n_subjects)
     reason = None

@@ -1,177 +1,293 @@
-"""What is taken out of every site before a fit: nothing, the mean, or mean and deviation (method.md
-§10).
-"""
+"""What is taken out of every site before a fit: nothing, its mean, or mean and standard deviation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from icofactor.cohort.measures import Measures
+from icofactor.cohort.adjusted import subject_names
+from icofactor.cohort.measures import Arrangement, Measures, measures_of
 from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.io.records import Numbers, plain_signature
+from icofactor.maps.adjustment import Adjustment
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import Report
+from icofactor.preprocessing.summary import Summary, check_together, summarize_maps
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.source import Adjustment
 
 CENTERS = ("auto", "none", "mean", "zscore")
+# A site whose standard deviation is smaller, relative to its mean, has the same value in everyone.
+CONSTANT = 1e-12
 
 
+@plain_signature
 @dataclass(frozen=True, eq=False)
 class Centering:
-    """The mean map of the fitted subjects, and their standard deviation at every site.
+    """The mean map of the fitted subjects, and what else is taken out of the maps.
+
+    All arrays have one row; where several measures share maps, one row for each of them.
 
     Attributes
     ----------
     kind : "none", "mean" or "zscore"
-    mean : (n_sites,), or a row per measure where rows of X are of several
-    deviation : the same with n − 1, for z-scores only. Sites without variance hold 0: their
-        z-scores are 0.
-    n_constant : number of sites without variance, which z-scores leave out
-    factor : (n_measures,) what each measure is multiplied by besides; None: nothing is
-    codes : (n_rows,) measure of each row of X; None where rows are of one, or of all of them
-    part : (n_sites,) measure of each site; None where there is one, or rows are of several
-    n_hemispheres : of each measure
+    mean : (n_rows, n_sites)
+    deviation : (n_rows, n_sites) standard deviations, with n − 1, for z-scores. Sites without
+        variance hold 0: their z-scores are 0
+    factor : (n_rows, n_sites) what values are multiplied by besides, for several measures
     """
 
-    kind: str
-    mean: np.ndarray
-    deviation: np.ndarray | None = None
-    n_constant: int = 0
-    factor: np.ndarray | None = None
-    codes: np.ndarray | None = None
-    part: np.ndarray | None = None
-    n_hemispheres: int = 1
+    kind: Literal["none", "mean", "zscore"]
+    mean: Annotated[np.ndarray, Numbers("rv")]
+    deviation: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
+    factor: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
 
     @classmethod
-    def of(
-        cls,
-        kind: str,
-        seen: Inspector,
-        measures: Measures | None = None,
-        sites: Sites | None = None,
-    ) -> Centering:
-        """From what was seen of each site of X, in which several measures may lie at `sites`."""
-        deviation, n_constant, mean = None, 0, seen.mean
-        n = seen.n_subjects if seen.codes is None else np.bincount(seen.codes)[:, None]
-        if kind == "zscore":
-            deviation = np.sqrt(seen.site_variance / np.maximum(1, n - 1))
-            # rounding leaves a little where all subjects have the same value
-            typical = np.median(deviation, axis=-1, keepdims=True) if deviation.size else 0.0
-            flat = deviation <= 1e-12 * np.maximum(np.abs(mean), typical)
-            deviation, n_constant = np.where(flat, 0.0, deviation), int(flat.sum())
-        if measures is None or sites is None:
-            return cls(kind, mean, deviation, n_constant)
-        part = sites.measure if seen.codes is None else None
-        heavy = sites.weights
-        n_sites = sites.total_weight / (1 if part is None else measures.n)
-        total = of_measures(
-            seen.site_variance if heavy is None else seen.site_variance * heavy, part
-        )
-        factor = measures.factors(total, int(np.min(n)), n_sites, kind)
-        chosen = None if (factor == 1).all() else factor
-        return cls(kind, mean, deviation, n_constant, chosen, seen.codes, part, sites.n_hemispheres)
+    def of(cls, kind: str, summaries: Sequence[Summary]) -> Centering:
+        """Return that of maps, or of the maps of several measures, from what a pass found."""
+        mean = np.stack([summary.mean for summary in summaries])
+        if kind != "zscore":
+            return cls(kind, mean)  # type: ignore[arg-type]
+        variance = [summary.site_variance / max(1, summary.n_subjects - 1) for summary in summaries]
+        deviation = np.sqrt(np.stack(variance))
+        # Rounding leaves a little where all subjects have the same value.
+        typical = np.median(deviation, axis=1, keepdims=True) if deviation.size else 0.0
+        is_constant = deviation <= CONSTANT * np.maximum(np.abs(mean), typical)
+        return cls("zscore", mean, np.where(is_constant, 0.0, deviation))
 
     @property
-    def spread_factor(self) -> np.ndarray | None:
-        """`factor` as `mean` has it."""
+    def n_constant(self) -> int:
+        """Number of sites without variance, which z-scores leave out."""
+        return 0 if self.deviation is None else int((self.deviation == 0).sum())
+
+    @property
+    def scale(self) -> np.ndarray | None:
+        """What values are divided by: infinity at sites without variance."""
+        scale = None
+        if self.deviation is not None:
+            scale = np.where(self.deviation > 0, self.deviation, np.inf)
         if self.factor is None:
-            return None
-        return (
-            self.factor[self.part]
-            if self.part is not None
-            else np.broadcast_to(self.factor[:, None], self.mean.shape)
-        )
-
-    @property
-    def adjustment(self) -> Adjustment | None:
-        """What a source does to values on their way; None where there is nothing to do."""
-        if self.kind == "none" and self.factor is None:
-            return None
-        scale = (
-            None if self.deviation is None else np.where(self.deviation > 0, self.deviation, np.inf)
-        )
-        if (factor := self.spread_factor) is not None:
-            scale = (1.0 if scale is None else scale) / factor
-        return Adjustment(
-            offset=None if self.kind == "none" else self.mean, scale=scale, codes=self.codes
-        )
+            return scale
+        return (1.0 if scale is None else scale) / self.factor
 
     @property
     def left(self) -> np.ndarray:
-        """The mean map of what is fitted, as `mean` has it: 0 where it was taken out."""
+        """The mean map of what is fitted: 0 where it was taken out."""
         if self.kind != "none":
             return np.zeros_like(self.mean)
-        return self.mean if (factor := self.spread_factor) is None else self.mean * factor
+        return self.mean if self.factor is None else self.mean * self.factor
 
     @property
     def mean_left_in(self) -> np.ndarray | None:
-        """The mean map where it was not taken out and is ≥ 0 everywhere: projective methods lift
-        such maps on it.
-        """
-        if self.kind != "none" or not bool((self.mean >= 0).all()):
+        """The mean map, if it was not taken out and is ≥ 0: projective methods lift maps on it."""
+        if self.kind != "none" or (self.mean < 0).any():
             return None
-        return (
-            self.left
-            if self.codes is None
-            else np.average(self.left, axis=0, weights=np.bincount(self.codes))
-        )
+        return np.asarray(self.left.mean(axis=0))
+
+    def adjustment(self, n_subjects: int) -> Adjustment | None:
+        """Return what changes the maps of so many rows; None if nothing changes."""
+        if self.kind == "none" and self.factor is None:
+            return None
+        offset = None if self.kind == "none" else self.mean
+        return Adjustment(offset=offset, scale=self.scale, codes=self.codes(n_subjects))
+
+    def applied(self, maps: Maps) -> Maps:
+        """Return maps as they are fitted; values may then be below 0 if a mean was taken out."""
+        floor = maps.floor and self.kind == "none"
+        return maps.adjusted(self.adjustment(maps.n_subjects), floor=floor)
+
+    def codes(self, n_subjects: int) -> np.ndarray | None:
+        """Return the row of `mean` for each of so many subjects; None if there is one row."""
+        n_rows = len(self.mean)
+        if n_rows == 1:
+            return None
+        if n_subjects % n_rows:
+            found = Phrase(f"{n_subjects} rows")
+            expected = (
+                f"one row per person for each of {n_rows} measures, one measure after the other"
+            )
+            raise ArgumentError("X", found, expected)
+        return np.repeat(np.arange(n_rows), n_subjects // n_rows)
+
+    def membership(self, n_subjects: int) -> np.ndarray:
+        """Return (n_rows, n_subjects) 1 where a subject has that row."""
+        codes = self.codes(n_subjects)
+        if codes is None:
+            return np.ones((1, n_subjects))
+        return (codes == np.arange(len(self.mean))[:, None]).astype(np.float64)
+
+    def deviations(self, values: np.ndarray) -> np.ndarray:
+        """Return values (anything × subjects) less their mean over the subjects of each row."""
+        member = self.membership(values.shape[1])
+        means = values @ member.T / member.sum(axis=1)
+        return np.asarray(values - means @ member)
 
     def undone(self, maps: np.ndarray) -> np.ndarray:
-        """Fitted maps, subjects × sites, in the data's own units."""
-        own = lambda values: values if self.codes is None else values[self.codes]
-        maps = maps if (factor := self.spread_factor) is None else maps / own(factor)
+        """Return fitted maps, subjects × sites, in the units of the data."""
+        codes = self.codes(len(maps))
+        rows: Any = 0 if codes is None else codes
+        if self.factor is not None:
+            # Masked sites have no factor, and maps of 0.
+            factor = np.where(self.factor > 0, self.factor, 1.0)
+            maps = maps / factor[rows]
         if self.kind == "none":
             return maps
-        return (maps if self.deviation is None else maps * own(self.deviation)) + own(self.mean)
+        if self.deviation is not None:
+            maps = maps * self.deviation[rows]
+        return np.asarray(maps + self.mean[rows])
 
-    # What a pass over X saw, as what would have been seen of the maps that are fitted; not for
-    # z-scores
+    def at(self, sites: Any) -> Centering:
+        """Return that of some sites; None: all."""
+        if sites is None:
+            return self
+        return self._changed(lambda values: values[:, sites])
 
-    def change(self, sums: Any, sphere: np.ndarray) -> Any:
-        """Sums over faces, subjects × faces, of which `sphere` says where they lie."""
-        if self.kind == "mean":
-            sums = sums - (
-                sums.mean(axis=0) if self.codes is None else means_of(sums, self.codes)[self.codes]
-            )
-        if self.factor is None:
-            return sums
-        own = (
-            self.factor[sphere // self.n_hemispheres]
-            if self.codes is None
-            else self.factor[self.codes][:, None]
-        )
-        return sums * own
+    def on_all_sites(self, mask: np.ndarray | None) -> Centering:
+        """Return that of the sites in use on all sites, 0 where masked."""
+        if mask is None:
+            return self
 
-    def energy(self, seen: Inspector) -> np.ndarray:
-        """(n_sites,) Σ x² over subjects."""
-        found = seen.site_variance if self.kind == "mean" else seen.site_energy
-        found = found if (factor := self.spread_factor) is None else found * factor**2
-        return found if self.codes is None else found.sum(axis=0)
+        def fill(values: np.ndarray) -> np.ndarray:
+            filled = np.zeros((len(values), len(mask)))
+            filled[:, mask] = values
+            return filled
 
-    def variance(self, seen: Inspector, weights: np.ndarray | None = None) -> np.ndarray:
-        """(n_measures,) Σ (x − the site's mean)² over sites, with their weights, and subjects of
-        each measure.
-        """
-        found = of_measures(
-            seen.site_variance if weights is None else seen.site_variance * weights, self.part
-        )
-        return found if self.factor is None or self.kind == "zscore" else found * self.factor**2
+        return self._changed(fill)
+
+    def described(self, measures: Measures | None) -> Measures | None:
+        """Return measures with the mean and standard deviation of each, if they share maps."""
+        if measures is None or measures.share != "maps":
+            return measures
+        return replace(measures, mean=self.mean, deviation=self.deviation)
+
+    def _changed(self, change: Any) -> Centering:
+        values = {
+            name: change(getattr(self, name))
+            for name in ("mean", "deviation", "factor")
+            if getattr(self, name) is not None
+        }
+        return replace(self, **values)
 
 
-def of_measures(values: np.ndarray, part: np.ndarray | None) -> np.ndarray:
-    """(n_measures,) sums over the sites of each measure: of its row, where `values` has one, or of
-    its sites.
+@dataclass(frozen=True, eq=False)
+class MeasuredCentering:
+    """The centering of maps that a pass looked at before their statistics are gathered.
+
+    Attributes
+    ----------
+    centering : of the sites in use
+    measures : what was found of several measures; None: of one
+    variance : Σ (x − the site's mean)² of what is fitted
     """
-    if values.ndim == 2:
+
+    centering: Centering
+    measures: Measures | None
+    variance: float
+
+
+def centering_before(
+    X: Any,
+    settings: Any,
+    method: Any,
+    maps: Maps,
+    sites: Sites,
+    report: Report | None = None,
+) -> MeasuredCentering | None:
+    """Return the centering of a fit to X if its maps must be summarized first: one pass over them.
+
+    That is so for z-scores and for several measures. `settings` has `center` and `rules`, as the
+    estimator has.
+    """
+    kind = center_of(settings.center, method.scheme.centers, method.name, settings.rules)
+    measures = measures_of(X)
+    if measures is not None:
+        measures.check_people(maps.n_subjects)
+        kind = measures.center(kind, settings.center, method)
+    if measures is None and kind != "zscore":
+        return None
+    names = subject_names(X)
+    return measured_centering(measures, kind, maps, sites, method.refusal(kind), names, report)
+
+
+def measured_centering(
+    measures: Measures | None,
+    kind: str,
+    maps: Maps,
+    sites: Sites,
+    refusal: str | None = None,
+    names: Sequence[str] | None = None,
+    report: Report | None = None,
+    check: bool = True,
+) -> MeasuredCentering:
+    """Return the centering and scaling of maps, each measure by itself, from one pass over them.
+
+    Without `check`, maps that do not vary are not refused: those of some people may be alike.
+    """
+    arrangement = Arrangement() if measures is None else measures.arrangement(sites)
+    summaries = []
+    first = 0
+    # Measures that lie side by side have sites of their own: one pass summarizes all of them.
+    for measure_maps, _ in replace(arrangement, site_measure=None).each_measure(maps):
+        own_names = None if names is None else names[first : first + measure_maps.n_subjects]
+        first += measure_maps.n_subjects
+        summary = Summary(maps.n_sites, measure_maps.n_subjects, refusal, own_names)
+        summaries.append(summarize_maps(measure_maps, summary, report))
+    if check:
+        check_together(summaries, refusal, names)
+    centering = Centering.of(kind, summaries)
+    variance = sites.weigh(np.stack([summary.site_variance for summary in summaries]).T).T
+    if measures is None:
+        return MeasuredCentering(
+            centering, None, float(_fitted_variance(centering, variance).sum())
+        )
+    n_people = summaries[0].n_subjects
+    n_sites = sites.total_weight / (1 if arrangement.site_measure is None else measures.n)
+    of_measures = _sums_of_measures(variance, arrangement)
+    factors = measures.factors(of_measures, n_people, n_sites, kind)
+    if not (factors == 1).all():
+        rows = factors[:, None]
+        if arrangement.site_measure is not None:
+            rows = factors[arrangement.site_measure][None]
+        factor = np.broadcast_to(rows, centering.mean.shape)
+        centering = replace(centering, factor=np.array(factor))
+    fitted = _sums_of_measures(_fitted_variance(centering, variance), arrangement)
+    total = float(fitted.sum())
+    measures = replace(measures, factor=factors, variance=fitted / total)
+    return MeasuredCentering(centering, measures, total)
+
+
+def _fitted_variance(centering: Centering, variance: np.ndarray) -> np.ndarray:
+    """Return Σ (x − mean)² of every row and site after scaling."""
+    scale = centering.scale
+    return variance if scale is None else variance / scale**2
+
+
+def _sums_of_measures(values: np.ndarray, arrangement: Arrangement) -> np.ndarray:
+    """Return the sums of each measure, of its row or of its sites."""
+    if arrangement.site_measure is None:
         return np.asarray(values.sum(axis=1))
-    return np.array([values.sum()]) if part is None else np.bincount(part, values)
+    return np.bincount(arrangement.site_measure, values[0])
 
 
-def means_of(rows: Any, codes: np.ndarray) -> Any:
-    """The mean of the rows of each measure."""
-    return np.stack([rows[codes == code].mean(axis=0) for code in range(int(codes.max()) + 1)])
+def matches_measures(
+    centering: Centering,
+    measures: Measures | None,
+    sites: Sites,
+    n_subjects: int,
+) -> bool:
+    """Whether a centering belongs to these measures, sites and number of rows."""
+    n_rows = 1 if measures is None else measures.arrangement(sites).n_stacked
+    n_measures = 1 if measures is None else measures.n
+    has_factors = measures is None or (measures.factor is not None and measures.factor.min() > 0)
+    return bool(
+        has_factors
+        and len(centering.mean) == n_rows
+        and (centering.kind == "zscore") == (centering.deviation is not None)
+        and sites.n_measures * n_rows == n_measures
+        and n_subjects % n_rows == 0
+    )
 
 
 def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "default") -> str:

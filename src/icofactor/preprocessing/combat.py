@@ -33,13 +33,17 @@ from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, literal
 from icofactor.io.records import Numbers, plain_signature
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
+from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import (
-    AdjustedMaps,
-    Given,
-    adjusted,
+    Subjects,
+    adjust,
     lift_to_zero,
-    parts_of,
-    share_of,
+    share_removed,
+    subjects_of,
+    unadjusted_maps,
 )
 from icofactor.preprocessing.covariates import (
     Term,
@@ -49,11 +53,7 @@ from icofactor.preprocessing.covariates import (
     people,
     table_column,
 )
-from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, shrunk
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import Stream, each_wide_block, pass_over
-from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjusted, Subset
+from icofactor.preprocessing.scanners import Scans, estimate_scanners, scanner_adjustment, shrunk
 
 LEAST_SCANS = 10
 """Scans that a scanner must have, in a fit and to be learnt later."""
@@ -128,34 +128,36 @@ class Harmonization:
         participants : mapping, optional
             Column → one value per subject. Default: those of the cohort.
         """
-        given = parts_of(X, _table(participants, self.column))
-        table, subjects = given.participants, given.subjects
-        given.check("Harmonization was", len(self.mean), self.measures)
-        levels, codes = self.check(table, subjects)
-        Z = columns_of(self.terms, table, subjects, "keep")
-        new = levels[len(self.levels) :]
-        location, scale = self.location, self.scale
-        if new:
-            learnt = self._learn(given, codes, Z, len(new))
-            location, scale = np.vstack([location, learnt[0]]), np.vstack([scale, learnt[1]])
-        lift = None if self.shift is None else -self.shift
-        step = ScannerAdjustment(
-            Z,
-            self.coefficients,
-            lift,
-            None,
-            self.shift is not None,
-            codes,
-            self.mean,
-            location,
-            scale,
-        )
+        maps = unadjusted_maps(X)
+        subjects = subjects_of(X, _table(participants, self.column))
+        subjects.check(maps, "Harmonization was", len(self.mean), self.measures)
+        levels, codes = self.check(subjects.participants, subjects.names)
+        Z = columns_of(self.terms, subjects.participants, subjects.names, "keep")
+        new_levels = levels[len(self.levels) :]
+        estimates = self
+        if new_levels:
+            location, scale = self._learn(maps, subjects, codes, Z, len(new_levels))
+            estimates = replace(
+                self,
+                location=np.vstack([self.location, location]),
+                scale=np.vstack([self.scale, scale]),
+            )
         counts = Counter(codes.tolist())
         notes = tuple(
-            f"{self.column} {level} was not in the fit: its differences were estimated from its {counts[i]} scans"
-            for i, level in enumerate(new, len(self.levels))
+            f"{self.column} {level} was not in the fit: its differences were estimated from its "
+            f"{counts[code]} scans"
+            for code, level in enumerate(new_levels, len(self.levels))
         )
-        return adjusted(X, AdjustedMaps(given.maps, step, self, notes, given.n_stacked))
+        adjustment = scanner_adjustment(
+            estimates,
+            Z,
+            codes,
+            subjects.arrangement,
+            shift=self.shift,
+            made_by=self,
+            notes=notes,
+        )
+        return adjust(X, maps, adjustment, floor=self.shift is not None)
 
     def check(
         self, participants: Mapping[str, Any], subjects: Sequence[str]
@@ -177,33 +179,43 @@ class Harmonization:
         return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
 
     def _learn(
-        self, given: Given, codes: np.ndarray, Z: np.ndarray, n_new: int
+        self, maps: Maps, subjects: Subjects, codes: np.ndarray, Z: np.ndarray, n_new: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Location and scale of new levels, given the fitted mean, effects and standard deviations."""
-        used = (self.sd > 0) if given.mask is None else (self.sd > 0) & given.mask
-        location, scale = np.zeros((n_new, len(used))), np.ones((n_new, len(used)))
-        source, sites, part = replace(given, mask=used).source(None)
-        part = np.zeros(len(sites), dtype=np.int64) if part is None else part
-        mean, beta, sd = self.mean[used], self.coefficients[:, used].T, self.sd[used]
+        """Return location and scale of new levels, given what the fit estimated of all."""
+        location = np.zeros((n_new, len(self.mean)))
+        scale = np.ones((n_new, len(self.mean)))
         with one_blas_thread():
-            for i in range(n_new):
-                who = np.flatnonzero(codes == len(self.levels) + i)
-                found = [np.zeros(used.sum()), np.ones(used.sum())]
-                stream = Stream(Subset(source, subjects=who))
-                for rows, block in pass_over(
-                    stream, each_wide_block(_new_block), {"Z": Z[who]}, [mean, beta, sd]
-                ):
-                    found[0][rows], found[1][rows] = block["site.level"], block["site.squares"]
-                known = np.isfinite(found[0]) & np.isfinite(found[1])
-                for mine in (known & (part == one) for one in np.unique(part)):
+            for number in range(n_new):
+                people = np.flatnonzero(codes == len(self.levels) + number)
+                each = subjects.arrangement.each_measure(maps, subjects.mask)
+                for measure_maps, positions in each:
+                    varies = self.sd[positions] > 0
+                    positions = positions[varies]
+                    level, squares = self._standardized(
+                        measure_maps.subset(people, varies), positions, Z[people]
+                    )
+                    # Sites where some of these scans have no value tell nothing.
+                    is_known = np.isfinite(level) & np.isfinite(squares)
+                    positions = positions[is_known]
                     gamma, delta = shrunk(
-                        found[0][mine], found[1][mine], len(who), self.empirical_bayes
+                        level[is_known], squares[is_known], len(people), self.empirical_bayes
                     )
-                    location[i, sites[mine]], scale[i, sites[mine]] = (
-                        gamma * sd[mine],
-                        np.sqrt(delta),
-                    )
+                    location[number, positions] = gamma * self.sd[positions]
+                    scale[number, positions] = np.sqrt(delta)
         return location, scale
+
+    def _standardized(
+        self, maps: Maps, positions: np.ndarray, Z: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of standardized values of the scans of one new level."""
+        level = np.zeros(maps.n_sites)
+        squares = np.ones(maps.n_sites)
+        per_site = (self.mean[positions], self.coefficients[:, positions].T, self.sd[positions])
+        passes = map_strips(_standardized_strip, maps, *per_site, shared={"Z": Z}, double=True)
+        for sites, result in passes:
+            level[sites] = result["site.level"]
+            squares[sites] = result["site.squares"]
+        return level, squares
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -344,39 +356,47 @@ class ComBat(TransformerMixin, BaseEstimator):
         >>> combat.n_features_in_
         642
         """
-        given = parts_of(X, _table(participants, self.column))
-        scans = self.check(given.participants, given.subjects)
-        source, sites, part = given.source(mask)
+        maps = unadjusted_maps(X)
+        subjects = subjects_of(X, _table(participants, self.column))
+        scans = self.check(subjects.participants, subjects.names)
+        arrangement = subjects.arrangement
+        mask = subjects.sites_in_use(mask)
         with one_blas_thread():
-            seen = Look(Stream(source), scans)
-            estimates = seen.estimates(scans, self.empirical_bayes, part)
-            nonnegative = seen.low >= 0 if self.nonnegative is None else bool(self.nonnegative)
-            step = scans.adjustment(estimates)
-            shift, left = np.zeros((2, source.shape[0]))
-            harmonized = Stream(Adjusted(source, step))
-            for rows, block in pass_over(harmonized, each_wide_block(_look_block)):
-                shift[rows], left[rows] = block["site.shift"], block["site.left"]
-        full = lambda values, empty=0.0: _on_all(values, sites, given.n_sites, empty)
-        explained, each = share_of(part, seen.found["site.total"], left)
+            estimates = estimate_scanners(maps, scans, self.empirical_bayes, arrangement, mask)
+            adjustment = scanner_adjustment(estimates, scans.Z, scans.codes, arrangement)
+            shift = np.zeros(len(estimates.mean))
+            remaining = []
+            for measure_maps, positions in arrangement.each_measure(
+                maps.adjusted(adjustment), mask
+            ):
+                squares = 0.0
+                for sites, result in map_strips(_harmonized_strip, measure_maps, double=True):
+                    shift[positions[sites]] = result["site.shift"]
+                    squares += float(result["sum.squares"])
+                remaining.append(squares)
+        nonnegative = self.nonnegative
+        if nonnegative is None:
+            nonnegative = bool((estimates.low >= 0).all())
+        explained, explained_each = share_removed(estimates.total, remaining)
         self.harmonization_ = Harmonization(
             column=self.column,
             levels=scans.levels,
             counts=tuple(scans.counts.tolist()),
             terms=scans.terms,
             reference=None if scans.reference is None else scans.levels[scans.reference],
-            mean=full(estimates.mean),
-            coefficients=full(estimates.coefficients),
-            sd=full(estimates.sd),
-            location=full(estimates.location),
-            scale=full(estimates.scale, 1.0),
-            shift=full(shift) if nonnegative else None,
+            mean=estimates.mean,
+            coefficients=estimates.coefficients,
+            sd=estimates.sd,
+            location=estimates.location,
+            scale=estimates.scale,
+            shift=shift if nonnegative else None,
             explained=explained,
-            explained_each=each,
-            measures=given.measures,
+            explained_each=explained_each,
+            measures=arrangement.names,
             empirical_bayes=bool(self.empirical_bayes),
             least=int(self.min_scans),
         )
-        self.n_features_in_ = int(given.maps.shape[1])
+        self.n_features_in_ = maps.n_sites
         return self
 
     def transform(self, X: Any, participants: Any = None) -> Any:
@@ -458,16 +478,16 @@ def columns_needed(
     return [name.removesuffix(_CATEGORY) for name in (*own, *covariates)]
 
 
-def _look_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """What harmonized values need to stay ≥ 0, and their variance."""
-    return {
-        "site.shift": lift_to_zero(x),
-        "site.left": np.square(x - x.mean(axis=1, keepdims=True)).sum(axis=1),
-    }
+def _harmonized_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """Return what harmonized values need to stay ≥ 0, and their squared deviations."""
+    deviation = x - x.mean(axis=1, keepdims=True)
+    return {"site.shift": lift_to_zero(x), "sum.squares": np.array(np.square(deviation).sum())}
 
 
-def _new_block(x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any) -> Arrays:
-    """Mean and variance of standardized values of one scanner that the fit did not know."""
+def _standardized_strip(
+    x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any
+) -> Arrays:
+    """Return mean and variance of standardized values of one scanner that the fit did not know."""
     standard = (x - mean[:, None] - beta @ shared["Z"].T) / sd[:, None]
     return {"site.level": standard.mean(axis=1), "site.squares": standard.var(axis=1, ddof=1)}
 
@@ -485,10 +505,3 @@ def _table(participants: Any, site: str) -> Any:
     if participants is None or hasattr(participants, "keys"):
         return participants
     return {site: list(participants)}
-
-
-def _on_all(values: np.ndarray, where: np.ndarray, n_sites: int, empty: float) -> np.ndarray:
-    """Values of the sites used, on all sites."""
-    found = np.full((*values.shape[:-1], n_sites), empty)
-    found[..., where] = values
-    return found

@@ -1,9 +1,8 @@
-"""Scanners and covariates taken out of maps by what some of the subjects say: a training part, and
-nobody else.
+"""Scanners and covariates, estimated anew in some of the subjects: a training part, and nobody else.
 
 A regression acts on each site alone and is linear, so that of sums over faces is the sum of those
 of their sites. The scale of a scanner and the shift that keeps values ≥ 0 are not: on faces they
-are those of the means over faces, as z-scores are; `stream` finds them at every site.
+are those of the means over faces, as z-scores are.
 """
 
 from __future__ import annotations
@@ -14,13 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.preprocessing.adjusted import AdjustedCohort, AdjustedMaps, lift_to_zero
+from icofactor.cohort.adjusted import AdjustedCohort
+from icofactor.cohort.measures import Arrangement
+from icofactor.errors import ArgumentError
+from icofactor.maps.adjustment import Adjustment
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
+from icofactor.preprocessing.adjusted import lift_to_zero, steps_of
 from icofactor.preprocessing.combat import ComBat, Harmonization
-from icofactor.preprocessing.covariates import check_left, code_terms, regress_block, solver
-from icofactor.preprocessing.scanners import Look, ScannerAdjustment, Scans, estimate_of
-from icofactor.streaming.joined import Restacked, Unstacked
-from icofactor.streaming.passes import Stream, each_wide_block, pass_over
-from icofactor.streaming.source import Adjusted, Adjustment
+from icofactor.preprocessing.covariates import (
+    Covariates,
+    check_left,
+    code_terms,
+    regress,
+    removal,
+)
+from icofactor.preprocessing.scanners import Scans, estimate_scanners, scanner_adjustment
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +38,16 @@ class Confounds:
 
     Attributes
     ----------
-    scans : where each scan was made and what harmonizing keeps; None: not harmonized.
-    Z : (n_subjects, n_columns) covariates; None: none.
-    nonnegative : whether values must not be negative.
-    empirical_bayes : of the scanners' estimates.
-    n_stacked : number of measures that lie below each other in the maps: each has estimates of its
-        own.
+    scans : where each scan was made and what harmonizing keeps; None: not harmonized
+    Z : (n_people, n_columns) covariates; None: none
+    nonnegative : whether values must not be negative
+    empirical_bayes : of the scanners' estimates
     """
 
     scans: Scans | None = None
     Z: np.ndarray | None = None
     nonnegative: bool = True
     empirical_bayes: bool = True
-    n_stacked: int = 1
 
     @classmethod
     def of(
@@ -51,100 +57,98 @@ class Confounds:
         combat: ComBat | None,
         covariates: Sequence[str],
         nonnegative: bool,
-        n_stacked: int = 1,
     ) -> Confounds | None:
-        """Those of a table of people; None when there are none."""
+        """Return those of a table of people; None if there are none."""
         scans = None if combat is None else combat.check(participants, subjects)
         terms, Z = code_terms(covariates, participants, subjects) if covariates else ((), None)
         check_left(terms, [] if combat is None else [combat.column])
         if scans is None and Z is None:
             return None
-        return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes), n_stacked)
+        return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes))
 
-    def taken_out(
-        self, maps: np.ndarray, train: np.ndarray, part: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Maps of all subjects, subjects × faces, as what the subjects `train` say leaves them.
-
-        `part`: measure of each face, where there are several.
-        """
-        if self.n_stacked > 1:
-            m, (rows, k) = self.n_stacked, maps.shape
-            beside = maps.reshape(m, rows // m, k).swapaxes(0, 1).reshape(-1, m * k)
-            whole = self._alone.taken_out(
-                beside, train[train < rows // m], np.repeat(np.arange(m), k)
-            )
-            return whole.reshape(-1, m, k).swapaxes(0, 1).reshape(rows, k)
+    def removed(self, maps: Maps, rows: np.ndarray, arrangement: Arrangement) -> Maps:
+        """Return all maps, less what these rows tell: a pass for covariates, and two for scanners."""
+        # Rows of a person in several measures belong together, so the first measure names people.
+        people = rows[rows < maps.n_subjects // arrangement.n_stacked]
         if self.scans is not None:
-            own, Z = self.scans.subset(train)
-            found = estimate_of(maps[train].T, own, self.empirical_bayes, part)
-            maps = own.adjustment(found, Z, self.scans.codes).linear(maps)
-            maps = self._above_zero(maps, lift_to_zero(maps[train].T))
+            maps = self._without_scanners(maps, self.scans, people, arrangement)
         if self.Z is not None:
-            Z = self.Z - self.Z[train].mean(axis=0)
-            seen = regress_block(maps[train].T, {"Z": Z[train], "solve": solver(Z[train])})
-            maps = self._above_zero(maps - Z @ seen["site.beta"].T, seen["site.shift"])
+            Z = self.Z - self.Z[people].mean(axis=0)
+            effects = regress(maps, Z[people], arrangement, people=people)
+            shift = effects.shift if self.nonnegative else None
+            adjustment = removal(Z, effects.coefficients, shift, arrangement)
+            maps = maps.adjusted(adjustment, floor=maps.floor or self.nonnegative)
         return maps
 
-    def _above_zero(self, maps: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        return np.maximum(maps + shift, 0.0) if self.nonnegative else maps
+    def _without_scanners(
+        self, maps: Maps, scans: Scans, people: np.ndarray, arrangement: Arrangement
+    ) -> Maps:
+        own_scans = scans.subset(people)
+        estimates = estimate_scanners(
+            maps, own_scans, self.empirical_bayes, arrangement, people=people
+        )
+        Z = scans.Z - scans.Z[people].mean(axis=0)
 
-    @property
-    def _alone(self) -> Confounds:
-        """Those of measures that lie beside each other."""
-        return replace(self, n_stacked=1)
+        def adjustment(shift: np.ndarray | None) -> Adjustment:
+            return scanner_adjustment(estimates, Z, scans.codes, arrangement, shift=shift)
 
-    def stream(self, X: Stream, train: np.ndarray, part: np.ndarray | None = None) -> Stream:
-        """The same at every site: one pass over the maps for covariates, and two for scanners."""
-        if self.n_stacked > 1:
-            m, (n_sites, n_rows) = self.n_stacked, X.shape
-            beside = Stream(Unstacked(X.source, m), X.runner)
-            whole = self._alone.stream(
-                beside, train[train < n_rows // m], np.repeat(np.arange(m), n_sites)
-            )
-            return Stream(Restacked(whole.source, m), X.runner)
-        if self.scans is not None:
-            own, Z = self.scans.subset(train)
-            found = Look(X.subset(train), own).estimates(own, self.empirical_bayes, part)
-            step = own.adjustment(found, Z, self.scans.codes)
-            shift = np.zeros(X.shape[0])
-            if self.nonnegative:
-                harmonized = Stream(Adjusted(X.source, step), X.runner).subset(train)
-                for rows, block in pass_over(harmonized, each_wide_block(_low_block)):
-                    shift[rows] = block["site.shift"]
-                step = replace(step, offset=-shift, floor=True)
-            X = Stream(Adjusted(X.source, step), X.runner)
-        if self.Z is not None:
-            Z = self.Z - self.Z[train].mean(axis=0)
-            beta, shift = np.zeros((Z.shape[1], X.shape[0])), np.zeros(X.shape[0])
-            shared = {"Z": Z[train], "solve": solver(Z[train])}
-            for rows, block in pass_over(X.subset(train), each_wide_block(regress_block), shared):
-                beta[:, rows], shift[rows] = block["site.beta"].T, block["site.shift"]
-            less = Adjustment(Z, beta, -shift if self.nonnegative else None, None, self.nonnegative)
-            X = Stream(Adjusted(X.source, less), X.runner)
-        return X
+        if not self.nonnegative:
+            return maps.adjusted(adjustment(None))
+        shift = np.zeros(len(estimates.mean))
+        for measure_maps, positions in arrangement.each_measure(maps.adjusted(adjustment(None))):
+            for sites, result in map_strips(
+                _shift_strip, measure_maps.subset(subjects=people), double=True
+            ):
+                shift[positions[sites]] = result["site.shift"]
+        return maps.adjusted(adjustment(shift), floor=True)
+
+    def removed_from_array(
+        self, values: np.ndarray, rows: np.ndarray, arrangement: Arrangement
+    ) -> np.ndarray:
+        """Return an array of subjects × faces, less what these rows tell."""
+        return np.asarray(self.removed(Maps(values), rows, arrangement))
 
 
-def _low_block(x: np.ndarray, shared: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _shift_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     return {"site.shift": lift_to_zero(x)}
 
 
 def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
-    """Data before anything was taken out of them, and what it was, to be found anew in parts of the
-    subjects.
-    """
-    found = Confounds()
-    while isinstance(X, AdjustedMaps | AdjustedCohort):
-        maps = X.X if isinstance(X, AdjustedCohort) else X
-        step, adjustment = maps.steps[-1], maps.adjustment
-        found = replace(found, nonnegative=adjustment.floor, n_stacked=maps.n_stacked)
-        if isinstance(step, Harmonization) and isinstance(adjustment, ScannerAdjustment):
-            assert adjustment.codes is not None and adjustment.Z is not None
-            reference = None if step.reference is None else step.levels.index(step.reference)
-            names = tuple(map(str, range(int(adjustment.codes.max()) + 1)))
-            scans = Scans(names, adjustment.codes, step.terms, adjustment.Z, reference)
-            found = replace(found, scans=scans, empirical_bayes=step.empirical_bayes)
+    """Return data before any step, and the steps, to be estimated anew in parts of the subjects."""
+    steps = steps_of(X)
+    if not steps:
+        return X, None
+    maps = X.X if isinstance(X, AdjustedCohort) else X
+    arrangement = Arrangement.of(X)
+    confounds = Confounds(nonnegative=maps.floor)
+    for adjustment in maps.adjustments:
+        step = adjustment.made_by
+        if isinstance(step, Harmonization):
+            scans = _scans_of(step, adjustment, arrangement.n_stacked)
+            confounds = replace(confounds, scans=scans, empirical_bayes=step.empirical_bayes)
+        elif isinstance(step, Covariates):
+            Z = _people_columns(adjustment, arrangement.n_stacked)
+            confounds = replace(confounds, Z=Z)
         else:
-            found = replace(found, Z=adjustment.Z)
-        X = X.cohort if isinstance(X, AdjustedCohort) else X.base
-    return X, None if found.scans is None and found.Z is None else found
+            message = f"X is {step.done}, which cannot be estimated anew in parts of the subjects"
+            raise ArgumentError("X", None, f"{message}: give X itself")
+    data = X.cohort if isinstance(X, AdjustedCohort) else replace(X, adjustments=(), floor=False)
+    return data, confounds
+
+
+def _people_columns(adjustment: Adjustment, n_stacked: int) -> np.ndarray:
+    """Return the columns of the people, of which every measure that is stacked has a copy."""
+    assert adjustment.Z is not None
+    n_rows, n_columns = adjustment.Z.shape
+    return adjustment.Z[: n_rows // n_stacked, : n_columns // n_stacked]
+
+
+def _scans_of(step: Harmonization, adjustment: Adjustment, n_stacked: int) -> Scans:
+    """Return the scans to which a harmonization was applied."""
+    assert adjustment.codes is not None
+    # The first column is that of the mean.
+    Z = _people_columns(adjustment, n_stacked)[:, 1:]
+    codes = adjustment.codes[: len(Z)]
+    names = tuple(map(str, range(int(codes.max()) + 1)))
+    reference = None if step.reference is None else step.levels.index(step.reference)
+    return Scans(names, codes, step.terms, Z, reference)

@@ -30,23 +30,25 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from icofactor.cohort.measures import Arrangement
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, Phrase, as_reference, literal
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.io.tables import cell_text, is_missing, is_number
+from icofactor.maps.adjustment import Adjustment
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
+from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import (
-    AdjustedMaps,
-    adjusted,
+    adjust,
     lift_to_zero,
-    parts_of,
-    share_of,
+    share_removed,
     step_of,
     steps_of,
+    subjects_of,
+    unadjusted_maps,
 )
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import Stream, each_wide_block, pass_over
-from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Adjustment
 
 
 @plain_signature
@@ -128,31 +130,26 @@ class Covariates:
         >>> covariates.names, covariates.coefficients.shape
         (('age', 'sex'), (2, 642))
         """
-        given = parts_of(X, participants, ("harmonization_",))
-        terms, Z = (
-            names
-            if isinstance(names, Coded)
-            else code_terms(names, given.participants, given.subjects)
-        )
+        maps = unadjusted_maps(X, allowed=("harmonization_",))
+        subjects = subjects_of(X, participants)
+        if isinstance(names, Coded):
+            terms, Z = names
+        else:
+            terms, Z = code_terms(names, subjects.participants, subjects.names)
         check_left(terms, [name for step in steps_of(X) for name in step.names])
-        coefficients, shift = np.zeros((Z.shape[1], given.n_sites)), np.zeros(given.n_sites)
-        source, sites, part = given.source(mask)
-        total, left = np.zeros((2, len(sites)))
         with one_blas_thread():
-            shared = {"solve": solver(Z), "Z": Z}
-            for rows, found in pass_over(Stream(source), each_wide_block(regress_block), shared):
-                coefficients[:, sites[rows]] = found["site.beta"].T
-                shift[sites[rows]] = found["site.shift"]
-                total[rows], left[rows] = found["site.total"], found["site.left"]
-        if not np.isfinite(total).all():
+            effects = regress(maps, Z, subjects.arrangement, subjects.sites_in_use(mask))
+        if not np.isfinite(effects.total).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
+        explained, explained_each = share_removed(effects.total, effects.remaining)
         return cls(
-            terms,
-            coefficients,
-            shift if nonnegative else None,
-            *share_of(part, total, left),
-            given.measures,
+            terms=terms,
+            coefficients=effects.coefficients,
+            shift=effects.shift if nonnegative else None,
+            explained=explained,
+            explained_each=explained_each,
+            measures=subjects.arrangement.names,
         )
 
     def apply(self, X: Any, participants: Mapping[str, Sequence[Any]] | None = None) -> Any:
@@ -179,13 +176,12 @@ class Covariates:
         >>> adjusted.X[:5].shape
         (5, 642)
         """
-        given = parts_of(X, participants, ("harmonization_",))
-        given.check("The covariates were", self.coefficients.shape[1], self.measures)
-        Z, shift = columns_of(self.terms, given.participants, given.subjects), self.shift
-        less = Adjustment(
-            Z, self.coefficients, None if shift is None else -shift, None, shift is not None
-        )
-        return adjusted(X, AdjustedMaps(given.maps, less, self, n_stacked=given.n_stacked))
+        maps = unadjusted_maps(X, allowed=("harmonization_",))
+        subjects = subjects_of(X, participants)
+        subjects.check(maps, "The covariates were", self.coefficients.shape[1], self.measures)
+        Z = columns_of(self.terms, subjects.participants, subjects.names)
+        adjustment = removal(Z, self.coefficients, self.shift, subjects.arrangement, self)
+        return adjust(X, maps, adjustment, floor=self.shift is not None)
 
     @property
     def done(self) -> str:
@@ -225,8 +221,51 @@ def solver(Z: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.pinv(Z / norms) / norms[:, None])
 
 
-def regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """Coefficients and shift of some sites, and their sums of squares before and after."""
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Linear effects on every site, sites of one measure after those of another.
+
+    Attributes
+    ----------
+    coefficients : (n_columns, n_sites), 0 at sites that are not in use
+    shift : (n_sites,) what raises adjusted values to 0
+    total, remaining : squared deviations of each measure, before and after the effects are removed
+    """
+
+    coefficients: np.ndarray
+    shift: np.ndarray
+    total: list[float]
+    remaining: list[float]
+
+
+def regress(
+    maps: Maps,
+    Z: np.ndarray,
+    arrangement: Arrangement,
+    mask: np.ndarray | None = None,
+    people: np.ndarray | None = None,
+) -> Effects:
+    """Regress every site on the centred columns Z of the people, each measure by itself.
+
+    It takes one pass over the maps of `people` (numbers; None: all).
+    """
+    n_sites = maps.n_sites * arrangement.n_stacked
+    effects = Effects(np.zeros((Z.shape[1], n_sites)), np.zeros(n_sites), [], [])
+    shared = {"Z": Z, "solve": solver(Z)}
+    for measure_maps, positions in arrangement.each_measure(maps, mask):
+        fitted_maps = measure_maps.subset(subjects=people)
+        sums = np.zeros(2)
+        for sites, result in map_strips(regress_strip, fitted_maps, shared=shared, double=True):
+            effects.coefficients[:, positions[sites]] = result["site.beta"].T
+            effects.shift[positions[sites]] = result["site.shift"]
+            sums += result["sum.squares"]
+        effects.total.append(float(sums[0]))
+        effects.remaining.append(float(sums[1]))
+    return effects
+
+
+def regress_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """Return coefficients and shift of some sites, and sums of squares before and after."""
     mean = x.mean(axis=1, keepdims=True)
     deviation = x - mean
     beta = deviation @ shared["solve"].T
@@ -234,9 +273,25 @@ def regress_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     return {
         "site.beta": beta,
         "site.shift": lift_to_zero(mean + residual),
-        "site.total": np.square(deviation).sum(axis=1),
-        "site.left": np.square(residual).sum(axis=1),
+        "sum.squares": np.array([np.square(deviation).sum(), np.square(residual).sum()]),
     }
+
+
+def removal(
+    Z: np.ndarray,
+    coefficients: np.ndarray,
+    shift: np.ndarray | None,
+    arrangement: Arrangement,
+    made_by: Any = None,
+) -> Adjustment:
+    """Return the adjustment that removes effects from the maps of people with the columns Z."""
+    return Adjustment(
+        Z=arrangement.regressors(Z),
+        removed=arrangement.stack(coefficients),
+        shift=arrangement.stack(None if shift is None else shift[None]),
+        codes=arrangement.codes(None, 1, len(Z)),
+        made_by=made_by,
+    )
 
 
 def covariates_of(X: Any) -> Covariates | None:

@@ -1,5 +1,4 @@
-"""The mathematics of ComBat: estimates of scanners from what one pass finds, and what takes them
-out of maps.
+"""The mathematics of ComBat: estimates of scanners from one pass, and the change that removes them.
 
 Symbols and the model are those of `icofactor.preprocessing.combat`.
 """
@@ -7,59 +6,23 @@ Symbols and the model are those of `icofactor.preprocessing.combat`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.measures import Arrangement
 from icofactor.errors import ArgumentError
+from icofactor.maps.adjustment import Adjustment
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
 from icofactor.preprocessing.covariates import Term, solver
-from icofactor.streaming.blocks import Arrays, cut
-from icofactor.streaming.passes import Stream, each_wide_block, pass_over
-from icofactor.streaming.source import Adjustment
 
-_TOL, _MOST_STEPS = 1e-12, 1000
-_SCANS_AT_ONCE = 256
-
-
-@dataclass(frozen=True, eq=False)
-class ScannerAdjustment(Adjustment):
-    """(x − fitted − location_i) / spread_i + fitted − offset, fitted = mean + Z coefficients, i the
-    scan's scanner.
-    """
-
-    codes: np.ndarray | None = None
-    mean: np.ndarray | None = None
-    location: np.ndarray | None = None
-    spread: np.ndarray | None = None
-
-    def at(self, subjects: Any, sites: Any) -> ScannerAdjustment:
-        chosen = lambda values: None if values is None else values[..., sites]
-        own = lambda values: None if values is None else values[subjects]
-        return ScannerAdjustment(
-            own(self.Z),
-            chosen(self.coefficients),
-            chosen(self.offset),
-            None,
-            self.floor,
-            own(self.codes),
-            chosen(self.mean),
-            chosen(self.location),
-            chosen(self.spread),
-        )
-
-    def linear(self, x: Any, own: bool = False) -> np.ndarray:
-        assert self.Z is not None and self.codes is not None and self.coefficients is not None
-        assert self.mean is not None and self.location is not None and self.spread is not None
-        found = x if own else np.array(x, dtype=np.float64)
-        rows: list[Any] = [...] if self.Z.ndim < 2 else cut(len(self.Z), _SCANS_AT_ONCE)
-        for some_rows in rows:
-            fitted = self.mean + self.Z[some_rows] @ self.coefficients
-            code = self.codes[some_rows]
-            found[some_rows] = (found[some_rows] - fitted - self.location[code]) / self.spread[
-                code
-            ] + fitted
-        return found if self.offset is None else found - self.offset
+# The posterior means of γ and δ² are found when no step changes them by more than this share.
+TOLERANCE, MOST_STEPS = 1e-12, 1000
+# A site whose standard deviation is smaller, relative to its mean, has the same value in all scans.
+CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +31,9 @@ class Scans:
 
     Attributes
     ----------
-    levels, codes : scanners, and which of them each scan was made with.
-    terms, Z : covariates to keep, and their centred columns.
-    reference : number of the scanner that the others are brought to, or None.
+    levels, codes : scanners, and which of them each scan was made with
+    terms, Z : covariates to keep, and their centred columns
+    reference : number of the scanner that the others are brought to, or None
     """
 
     levels: tuple[str, ...]
@@ -89,20 +52,17 @@ class Scans:
         """(n_levels, n_scans) 1 where a scan was made with a scanner."""
         return (self.codes == np.arange(len(self.levels))[:, None]).astype(np.float64)
 
-    def subset(self, scans: np.ndarray) -> tuple[Scans, np.ndarray]:
-        """Some of the scans as a fit to them sees them, and the columns of all scans centred on
-        theirs.
-        """
-        Z = self.Z - self.Z[scans].mean(axis=0)
-        return replace(self, codes=self.codes[scans], Z=Z[scans]), Z
+    def subset(self, scans: np.ndarray) -> Scans:
+        """Return some of the scans, with columns that are centred on them."""
+        Z = self.Z[scans] - self.Z[scans].mean(axis=0)
+        return replace(self, codes=self.codes[scans], Z=Z)
 
     def shared(self) -> dict[str, Any]:
-        """What `_fit_block` needs."""
-        within = (
-            self.Z.copy()
-        )  # the covariates within scanners, on one footing: their effects come from these alone
-        for i in np.unique(self.codes):
-            within[self.codes == i] -= self.Z[self.codes == i].mean(axis=0)
+        """Return what `_fit_strip` needs."""
+        # The effects of covariates come from differences within scanners alone.
+        within = self.Z.copy()
+        for code in np.unique(self.codes):
+            within[self.codes == code] -= self.Z[self.codes == code].mean(axis=0)
         return {
             "Z": self.Z,
             "solve": solver(within),
@@ -110,143 +70,188 @@ class Scans:
             "counts": self.counts.astype(np.float64),
         }
 
-    def adjustment(
-        self, found: Estimates, Z: np.ndarray | None = None, codes: np.ndarray | None = None
-    ) -> Adjustment:
-        """What takes the scanners out of scans: of the fitted ones, unless others are given."""
-        Z, codes = self.Z if Z is None else Z, self.codes if codes is None else codes
-        of = (found.mean, found.location, found.scale)
-        return ScannerAdjustment(Z, found.coefficients, None, None, False, codes, *of)
-
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """m, β, σ, σγ* and δ* at some sites; see the top of this module."""
+    """m, β, σ, σγ* and δ* at every site, sites of one measure after those of another.
+
+    Attributes
+    ----------
+    mean, sd : (n_sites,)
+    coefficients : (n_columns, n_sites)
+    location, scale : (n_levels, n_sites)
+    low : (n_sites,) smallest value of the fitted scans
+    total : squared deviations from the mean, of each measure
+    """
 
     mean: np.ndarray
     coefficients: np.ndarray
     sd: np.ndarray
     location: np.ndarray
     scale: np.ndarray
+    low: np.ndarray
+    total: list[float]
+
+    @classmethod
+    def empty(cls, n_sites: int, n_columns: int, n_levels: int) -> Estimates:
+        """Return estimates that change nothing."""
+        return cls(
+            mean=np.zeros(n_sites),
+            coefficients=np.zeros((n_columns, n_sites)),
+            sd=np.zeros(n_sites),
+            location=np.zeros((n_levels, n_sites)),
+            scale=np.ones((n_levels, n_sites)),
+            low=np.zeros(n_sites),
+            total=[],
+        )
 
 
-def estimate(
-    found: Mapping[str, np.ndarray],
+def estimate_scanners(
+    maps: Maps,
     scans: Scans,
-    empirical_bayes: bool = True,
-    part: np.ndarray | None = None,
+    empirical_bayes: bool,
+    arrangement: Arrangement,
+    mask: np.ndarray | None = None,
+    people: np.ndarray | None = None,
 ) -> Estimates:
-    """From what `_fit_block` found at all sites; of several measures (`part`) each by itself."""
-    if part is not None:
-        own = lambda which: {
-            name: values[which] for name, values in found.items() if name.startswith("site.")
-        }
-        each = [
-            (which, estimate(own(which), scans, empirical_bayes))
-            for which in part == np.unique(part)[:, None]
-        ]
-        whole = {
-            name: np.empty((*values.shape[:-1], len(part)))
-            for name, values in vars(each[0][1]).items()
-        }
-        for which, one in each:
-            for name, values in vars(one).items():
-                whole[name][..., which] = values
-        return Estimates(**whole)
-    counts, reference = scans.counts, scans.reference
-    level, squares, n = found["site.level"].T, found["site.squares"].T, len(scans.codes)
-    base = np.zeros(level.shape[1]) if reference is None else level[reference]
-    variance = (
-        squares.sum(axis=0) / n if reference is None else squares[reference] / counts[reference]
-    )
-    mean, sd = found["site.mean"] + base, np.sqrt(variance)
-    # rounding leaves a little where all scans have the same value
-    varies = sd > 1e-12 * np.maximum(np.abs(mean), np.median(sd) if len(sd) else 0.0)
-    sd = np.where(varies, sd, 0.0)
-    location, scale = np.zeros_like(level), np.ones_like(level)
-    for i, count in enumerate(counts.tolist()):
-        if i == reference or count < 1:  # of a scanner without scans nothing is known
-            continue
-        gamma = (level[i, varies] - base[varies]) / sd[varies]
-        if count < 2:
-            location[i, varies] = gamma * sd[varies]
-            continue
-        delta = squares[i, varies] / ((count - 1) * variance[varies])
-        gamma, delta = shrunk(gamma, delta, count, empirical_bayes)
-        location[i, varies], scale[i, varies] = gamma * sd[varies], np.sqrt(delta)
-    return Estimates(mean, found["site.beta"].T, sd, location, scale)
+    """Estimate how scanners differ at every site, each measure by itself.
 
-
-def estimate_of(
-    x: np.ndarray, scans: Scans, empirical_bayes: bool = True, part: np.ndarray | None = None
-) -> Estimates:
-    """The same of an array, sites × scans."""
-    return estimate(_fit_block(x, scans.shared()), scans, empirical_bayes, part)
-
-
-class Look:
-    """What one pass over maps finds at every site; see `_fit_block`."""
-
-    def __init__(self, X: Stream, scans: Scans) -> None:
-        self.found: Arrays = {}
-        self.low = np.inf
-        n_sites = X.shape[0]
-        for rows, part in pass_over(X, each_wide_block(_fit_block), scans.shared()):
-            for name, values in part.items():
-                if name.startswith("site."):
-                    self.found.setdefault(name, np.zeros((n_sites, *values.shape[1:])))[rows] = (
-                        values
-                    )
-            self.low = min(self.low, float(part["min.low"]))
-        if not np.isfinite(self.found["site.total"]).all():
+    It takes one pass over the maps of `people` (numbers; None: all), whose scans these are.
+    """
+    n_sites = maps.n_sites * arrangement.n_stacked
+    estimates = Estimates.empty(n_sites, scans.Z.shape[1], len(scans.levels))
+    for measure_maps, positions in arrangement.each_measure(maps, mask):
+        fitted_maps = measure_maps.subset(subjects=people)
+        moments = _moments(fitted_maps, scans)
+        if not np.isfinite(moments["total"]).all():
             text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
             raise ArgumentError("X", None, text)
+        of_measure = _estimates(moments, scans, empirical_bayes)
+        for field in fields(Estimates):
+            if field.name != "total":
+                values = getattr(of_measure, field.name)
+                getattr(estimates, field.name)[..., positions] = values
+        estimates.total.append(float(moments["total"].sum()))
+    return estimates
 
-    def estimates(
-        self, scans: Scans, empirical_bayes: bool, part: np.ndarray | None = None
-    ) -> Estimates:
-        return estimate(self.found, scans, empirical_bayes, part)
+
+def _moments(maps: Maps, scans: Scans) -> Arrays:
+    """Return what `_fit_strip` finds at every site."""
+    moments: Arrays = {}
+    for sites, result in map_strips(_fit_strip, maps, shared=scans.shared(), double=True):
+        for name, values in result.items():
+            name = name.removeprefix("site.")
+            if name not in moments:
+                moments[name] = np.zeros((maps.n_sites, *values.shape[1:]))
+            moments[name][sites] = values
+    return moments
 
 
-def _fit_block(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """At some sites: mean, effects of covariates, deviation of each scanner from the mean, residual
-    squares.
-    """
+def _fit_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
+    """Return mean, effects of covariates, deviation of each scanner, and residual squares of sites."""
     member, counts = shared["member"], shared["counts"]
     mean = x.mean(axis=1, keepdims=True)
     deviation = x - mean
     beta = deviation @ shared["solve"].T
-    rest = deviation - beta @ shared["Z"].T
-    level = rest @ member.T / np.maximum(counts, 1)
+    residual = deviation - beta @ shared["Z"].T
+    level = residual @ member.T / np.maximum(counts, 1)
     return {
         "site.mean": mean[:, 0],
         "site.beta": beta,
         "site.level": level,
-        "site.squares": np.square(rest - level @ member) @ member.T,
+        "site.squares": np.square(residual - level @ member) @ member.T,
         "site.total": np.square(deviation).sum(axis=1),
-        "min.low": np.array(x.min(initial=np.inf)),
+        "site.low": x.min(axis=1),
     }
+
+
+def _estimates(moments: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool) -> Estimates:
+    """Return the estimates of one measure at its sites."""
+    level, squares = moments["level"].T, moments["squares"].T
+    counts, reference = scans.counts, scans.reference
+    if reference is None:
+        base = np.zeros(level.shape[1])
+        variance = squares.sum(axis=0) / len(scans.codes)
+    else:
+        base = level[reference]
+        variance = squares[reference] / counts[reference]
+    mean = moments["mean"] + base
+    sd = np.sqrt(variance)
+    # Rounding leaves a little where all scans have the same value.
+    typical = np.median(sd) if len(sd) else 0.0
+    varies = sd > CONSTANT * np.maximum(np.abs(mean), typical)
+    sd = np.where(varies, sd, 0.0)
+    location, scale = np.zeros_like(level), np.ones_like(level)
+    for code, count in enumerate(counts.tolist()):
+        # Nothing is known of a scanner without scans, and the reference stays as it is.
+        if code == reference or count < 1:
+            continue
+        gamma = (level[code, varies] - base[varies]) / sd[varies]
+        delta = np.ones_like(gamma)
+        if count > 1:
+            delta = squares[code, varies] / ((count - 1) * variance[varies])
+            gamma, delta = shrunk(gamma, delta, count, empirical_bayes)
+        location[code, varies] = gamma * sd[varies]
+        scale[code, varies] = np.sqrt(delta)
+    return Estimates(mean, moments["beta"].T, sd, location, scale, moments["low"], [])
+
+
+def scanner_adjustment(
+    estimates: Any,
+    Z: np.ndarray,
+    codes: np.ndarray,
+    arrangement: Arrangement,
+    *,
+    shift: np.ndarray | None = None,
+    made_by: Any = None,
+    notes: tuple[str, ...] = (),
+) -> Adjustment:
+    """Return the adjustment that takes scanners out of scans with these columns and codes.
+
+    (x − fitted − location) / scale + fitted + shift, where fitted = mean + Z coefficients. The mean
+    is the effect of one more column, of ones.
+    """
+    n_levels = len(estimates.location)
+    Z = np.column_stack([np.ones(len(Z)), Z])
+    effects = arrangement.stack(np.vstack([estimates.mean, estimates.coefficients]))
+    # Every row of location and scale has a row of the shift.
+    shifts = None if shift is None else np.repeat(shift[None], n_levels, axis=0)
+    return Adjustment(
+        Z=arrangement.regressors(Z),
+        removed=effects,
+        restored=effects,
+        offset=arrangement.stack(estimates.location),
+        scale=arrangement.stack(estimates.scale),
+        shift=arrangement.stack(shifts),
+        codes=arrangement.codes(codes, n_levels, len(Z)),
+        made_by=made_by,
+        notes=notes,
+    )
 
 
 def shrunk(
     gamma: np.ndarray, delta: np.ndarray, n: int, empirical_bayes: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """γ* and δ*² of one scanner, given its estimates at all sites: means of the posterior, each
-    given the other.
+    """Return γ* and δ*² of one scanner, given its estimates at all sites.
+
+    They are means of the posterior, each given the other.
     """
     varies = delta > 0
     spread = delta[varies].var(ddof=1) if varies.sum() > 1 else 0.0
     if not empirical_bayes or not spread > 0:
         return gamma, np.where(varies, delta, 1.0)
-    centre, tau = gamma.mean(), gamma.var(ddof=1)
+    centre = gamma.mean()
+    tau = gamma.var(ddof=1)
     middle = delta[varies].mean()
-    a, b = 2 + middle**2 / spread, middle + middle**3 / spread
+    a = 2 + middle**2 / spread
+    b = middle + middle**3 / spread
     g, d = gamma, np.where(varies, delta, middle)
-    for _ in range(_MOST_STEPS):
+    for _ in range(MOST_STEPS):
         g_new = (tau * n * gamma + d * centre) / (tau * n + d)
         d_new = (0.5 * ((n - 1) * delta + n * (gamma - g_new) ** 2) + b) / (n / 2 + a - 1)
-        change = max(float(np.abs(g_new - g).max()), float((np.abs(d_new - d) / d).max()))
+        change_of_g = float(np.abs(g_new - g).max())
+        change_of_d = float((np.abs(d_new - d) / d).max())
         g, d = g_new, d_new
-        if change < _TOL:
+        if max(change_of_g, change_of_d) < TOLERANCE:
             break
     return g, d

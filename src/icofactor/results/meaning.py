@@ -12,7 +12,7 @@ import numpy as np
 
 from icofactor.errors import counted
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.recurrence import in_one_line, undetermined, warning
+from icofactor.results.recurrence_text import in_one_line, undetermined, warning
 
 if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice

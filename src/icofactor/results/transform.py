@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from icofactor.cohort.adjusted import with_maps
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
 from icofactor.errors import CohortError, counted, literal
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.estimator.projection import compared_block
-from icofactor.factorization._lift import gram, loadings, shared_loadings
+from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
 from icofactor.factorization.methods import method_named
+from icofactor.maps.adjustment import Adjustment, floor_at_zero
+from icofactor.maps.blocks import Arrays, value_range
+from icofactor.maps.maps import maps_of
+from icofactor.maps.passes import map_strips
+from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import as_the_fit
 from icofactor.preprocessing.covariates import columns_of
+from icofactor.preprocessing.summary import Summary
 from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import each_wide_block, pass_over
-from icofactor.streaming.runners import one_blas_thread
-from icofactor.streaming.source import Holes, MapSource, WithHoles, source_of
 
 MOST_MISSING = 0.05
 """Share of the fit's sites that a new subject may lack."""
@@ -204,8 +206,11 @@ def loadings_of(
     fitted : diagnostics of the fit, with which residuals are compared; with each other's when None.
     """
     lost = _lost_sites(model, cohort)
-    maps = _Maps(cohort.X, Holes(lost, _zero_is_missing(model)))
-    data = as_the_fit(_Cohort(cohort, maps), model.harmonization_, model.covariates_)
+    holes = Holes(lost=lost, zero=_zero_is_missing(model))
+    maps = maps_of(cohort.X).adjusted(holes)
+    data = as_the_fit(
+        with_maps(cohort, maps), model.harmonization_, model.covariates_, measures=model.measures_
+    )
     with one_blas_thread():
         sums = _Sums.of(model, data, cohort.subjects)
     notes = _check_missing(model, sums, lost, cohort.subjects)
@@ -220,15 +225,14 @@ def loadings_of(
     if model.harmonization_ is not None:
         notes += [
             f"harmonized over {model.harmonization_} by the estimates of the fit",
-            *data.X.notes,
+            *(note for adjustment in data.X.adjustments for note in adjustment.notes),
         ]
     if model.covariates_ is not None:
         notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
     notes += _extrapolated(model, cohort)
-    below = getattr(data.X, "n_below", 0)
-    if below:
-        share = 100 * below / (len(cohort.subjects) * len(sums.W))
-        notes.append(f"{below} values ({share:.2g} %) became negative and were set to 0")
+    if sums.n_below:
+        share = 100 * sums.n_below / (len(cohort.subjects) * len(sums.W))
+        notes.append(f"{sums.n_below} values ({share:.2g} %) became negative and were set to 0")
     found = C.T / model.scale_
     with np.errstate(invalid="ignore", divide="ignore"):
         explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
@@ -269,30 +273,63 @@ def diagnostics_beside(model_path: Path, model: CorticalFactorization) -> Diagno
     return found if found is not None and np.array_equal(found.loadings, model.loadings_) else None
 
 
-class _Maps:
-    """Subjects × sites with NaN where there is no value, passed over as they are."""
-
-    ndim, dtype = 2, np.dtype(np.float64)
-
-    def __init__(self, X: Any, holes: Holes) -> None:
-        self._X, self._holes, self.shape = X, holes, tuple(X.shape)
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def map_source(self) -> MapSource:
-        return WithHoles(source_of(self._X), self._holes)
-
-
 @dataclass(frozen=True, eq=False)
-class _Cohort:
-    """A cohort with other maps."""
+class Holes(Adjustment):
+    """Where new maps have no value: a change that makes these values NaN.
 
-    cohort: Any
-    X: _Maps
+    Attributes
+    ----------
+    lost : (n_sites,) bool, sites without any value
+    zero : (n_sites,) bool, sites where 0 is not a value
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cohort, name)
+    lost: np.ndarray = field(kw_only=True)
+    zero: np.ndarray = field(kw_only=True)
+
+    def at(self, subjects: Any, sites: Any) -> Holes:
+        """Return the holes at some sites."""
+        return Holes(lost=self.lost[sites], zero=self.zero[sites])
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Return values with NaN where there is none."""
+        is_hole = (x == 0) & self.zero[:, None] | self.lost[:, None]
+        return np.where(is_hole, x.dtype.type(np.nan), x)
+
+
+def compare_strip(
+    x: np.ndarray,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    mean: np.ndarray,
+    near: np.ndarray,
+    weights: np.ndarray | None,
+) -> Arrays:
+    """Return sums of every person over the sites that the person has, and who lacks which site.
+
+    They are WᵀX, Σ (x − near)², Σ (x − mean)² and the weight of the sites.
+
+    Parameters
+    ----------
+    shared : "member", the row of `mean` of each person; "floor", whether values below 0 become 0
+    mean : (n_sites, n_rows) of the fitted people
+    near : (n_sites,) a map that is close to all others
+    """
+    n_below = 0
+    if shared["floor"]:
+        x, n_below = floor_at_zero(x)
+    is_missing = ~np.isfinite(x)
+    values = np.where(is_missing, 0.0, x)
+    deviation = np.where(is_missing, 0.0, x - mean @ shared["member"])
+    difference = np.where(is_missing, 0.0, x - near[:, None])
+    return {
+        **value_range(values),
+        "sum.WX": weighed(W, weights).T @ values,
+        "sum.square": np.einsum("ij,ij->j", difference, weighed(difference, weights)),
+        "sum.variance": np.einsum("ij,ij->j", deviation, weighed(deviation, weights)),
+        "sum.weight": weighed((~is_missing).astype(np.float64), weights).sum(axis=0),
+        "sum.below": np.array(n_below),
+        "site.missing": np.packbits(is_missing, axis=1),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +344,7 @@ class _Sums:
     missing : numbers of the sites where anybody has no value, and who, packed: (their number, n /
         8).
     n_missing : (n,)
+    n_below : values that were below 0 and became 0
     weight : (n,) of the sites that each subject has
     weights : (n_sites,) of the sites; None: all count alike
     """
@@ -318,42 +356,50 @@ class _Sums:
     variance: np.ndarray
     missing: tuple[np.ndarray, np.ndarray]
     n_missing: np.ndarray
+    n_below: int
     weight: np.ndarray
     weights: np.ndarray | None = None
 
     @classmethod
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
-        method, view, used = method_named(model.solution_.method), model._view(data), _used(model)
+        method = method_named(model.solution_.method)
+        maps = model._fitted_maps(data)
+        used = _used(model)
         W = model.components_[:, used].T / model.scale_
         near = (model.loadings_ * model.scale_).mean(axis=0)
-        n_sites, n = view.shape
-        centering = model._centered(n, used=True)
-        mean, kinds = (
-            np.atleast_2d(centering.left).T,
-            np.zeros(1, int) if centering.codes is None else centering.codes,
-        )
-        inspector = Inspector(n_sites, n, method.refusal(model.center_), list(names))
-        empty, sums = (
-            [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))],
-            {"WX": np.zeros((W.shape[1], n))},
-        )
+        n = maps.n_subjects
+        centering = model.centering_.at(used)
+        # The pass sets values below 0 to 0 by itself, and counts them.
+        shared = {"member": centering.membership(n), "floor": maps.floor}
+        maps = maps.adjusted(floor=False)
+        summary = Summary(maps.n_sites, n, method.refusal(model.center_), list(names))
+        sums = {"WX": np.zeros((W.shape[1], n)), "below": np.zeros(())}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
+        missing = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))]
         weights = model._used_weights
-        own = [W, mean, W @ near, weights]
-        for rows, found in pass_over(view, each_wide_block(compared_block), {"kinds": kinds}, own):
-            inspector.accept(None, found)
-            some = np.flatnonzero(found["site.missing"].any(axis=1))
-            empty.append((np.arange(n_sites)[rows][some], found["site.missing"][some]))
+        per_site = (W, centering.left.T, W @ near, weights)
+        for rows, result in map_strips(compare_strip, maps, *per_site, shared=shared, double=True):
+            summary.add_range(result)
+            incomplete = np.flatnonzero(result["site.missing"].any(axis=1))
+            sites = np.arange(maps.n_sites)[rows][incomplete]
+            missing.append((sites, result["site.missing"][incomplete]))
             for name in sums:
-                sums[name] += found[f"sum.{name}"]
-        inspector.check_signs()
-        sites, who = (np.concatenate(parts) for parts in zip(*empty, strict=True))
-        each = sum(
-            (np.unpackbits(row, count=n).astype(np.int64) for row in who), np.zeros(n, np.int64)
-        )
+                sums[name] = sums[name] + result[f"sum.{name}"]
+        summary.check_signs()
+        sites, who = (np.concatenate(arrays) for arrays in zip(*missing, strict=True))
+        n_missing = np.zeros(n, np.int64)
+        for row in who:
+            n_missing += np.unpackbits(row, count=n)
         order = np.argsort(sites)
+        n_below = int(sums.pop("below"))
         return cls(
-            W, near, **sums, missing=(sites[order], who[order]), n_missing=each, weights=weights
+            W,
+            near,
+            **sums,
+            missing=(sites[order], who[order]),
+            n_missing=n_missing,
+            n_below=n_below,
+            weights=weights,
         )
 
     def error(self, C: np.ndarray, WW: np.ndarray, subjects: Any = slice(None)) -> np.ndarray:
@@ -403,12 +449,15 @@ def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
     """
     n, used = len(model.loadings_), _used(model)
     variance = model.total_variance_ / (max(n - 1, 1) * max(int(used.sum()), 1))
-    centering = model._centered(n)
-    deviation = np.sqrt(variance) if centering.deviation is None else centering.deviation
-    if (factor := centering.spread_factor) is not None:
-        deviation = deviation / factor
-    far = np.abs(centering.mean) > _ZERO_IS_FAR * deviation
-    return used & (far if far.ndim == 1 else far.all(axis=0))
+    centering = model.centering_
+    deviation = centering.deviation
+    if deviation is None:
+        deviation = np.full_like(centering.mean, np.sqrt(variance))
+    if centering.factor is not None:
+        # Masked sites have no factor.
+        deviation = deviation / np.where(centering.factor > 0, centering.factor, 1.0)
+    is_far = np.abs(centering.mean) > _ZERO_IS_FAR * deviation
+    return used & is_far.all(axis=0)
 
 
 def _check_missing(

@@ -12,12 +12,11 @@ import icofactor as ico
 from helpers.refusals import refused
 from icofactor.assessment.selection.data import Cohorts, Fitter, gather
 from icofactor.assessment.selection.heldout import _full_fit
-from icofactor.estimator.inputs import read_input
-from icofactor.estimator.stream import open_stream
+from icofactor.cohort.measures import Arrangement
 from icofactor.factorization.methods import method_named
+from icofactor.maps.maps import Maps
 from icofactor.preprocessing import ComBat
 from icofactor.preprocessing.confounds import Confounds, unadjusted
-from icofactor.streaming.passes import each_block, pass_over
 
 N = 48
 TRAIN = np.flatnonzero(np.arange(N) % 4)
@@ -47,7 +46,7 @@ def confounds_of(cohort: ico.Cohort, nonnegative: bool = False, **chosen: Any) -
 
 
 def gathered(cohort: ico.Cohort, method: str, center: str, confounds: Confounds) -> Cohorts:
-    return gather(read_input(cohort), 1, method_named(method), None, center, confounds)
+    return gather(cohort, 1, method_named(method), None, center, confounds)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_held_out_people_change_no_bit_of_a_training_fit(
         poisoned = cohort.X.copy()
         poisoned[held] = value
         # NaN would be refused on the way to the sums; here they come to the fit
-        spoilt = replace(clean, X=open_stream(poisoned, None), coarse=other)
+        spoilt = replace(clean, X=Maps(poisoned), coarse=other)
         W, changed = (_full_fit(data, fit, 3, TRAIN)[1] for data in (clean, spoilt))
     np.testing.assert_array_equal(W, changed)
     assert not np.array_equal(clean.coarse.adjusted(held).means, clean.coarse.adjusted(TRAIN).means)
@@ -83,8 +82,7 @@ def test_a_regression_of_sums_over_faces_is_the_sum_of_those_of_sites(cohort: ic
         cohort, "parts", "mean", confounds_of(cohort, covariates=["age", "sex"])
     ).coarse.adjusted(TRAIN)
     covariates = ico.Covariates.fit(cohort[TRAIN], ["age", "sex"], nonnegative=False)
-    given = read_input(covariates.apply(cohort))
-    expected = gather(given, 1, method_named("parts")).coarse
+    expected = gather(covariates.apply(cohort), 1, method_named("parts")).coarse
     np.testing.assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-12)
 
 
@@ -92,32 +90,33 @@ def test_a_regression_of_sums_over_faces_is_the_sum_of_those_of_sites(cohort: ic
 def test_at_every_site_it_is_what_a_fit_to_the_training_part_does(
     cohort: ico.Cohort, nonnegative: bool
 ) -> None:
-    stream = confounds_of(cohort, nonnegative, **EVERYTHING).stream(
-        open_stream(cohort.X, None), TRAIN
-    )
-    found = np.zeros(cohort.X.T.shape)
-    for rows, part in pass_over(stream, each_block(lambda x, shared: {"site.x": x})):
-        found[rows] = part["site.x"]
+    confounds = confounds_of(cohort, nonnegative, **EVERYTHING)
     own = cohort[TRAIN]
     harmonized = ComBat("site", ["age"], nonnegative=nonnegative, min_scans=3).fit(own)
     covariates = ico.Covariates.fit(
         harmonized.transform(own), ["age", "sex"], nonnegative=nonnegative
     )
     np.testing.assert_allclose(
-        found.T, covariates.apply(harmonized.transform(cohort)).X, rtol=1e-9, atol=1e-9
+        confounds.removed_from_array(cohort.X, TRAIN, Arrangement()),
+        covariates.apply(harmonized.transform(cohort)).X,
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
 def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) -> None:
     harmonized = COMBAT.fit_transform(cohort)
     both = ico.Covariates.fit(harmonized, ["age", "sex"], nonnegative=False).apply(harmonized)
-    for X, raw in ((both, cohort), (both.X, cohort.X)):
+    for X in (both, both.X):
         base, found = unadjusted(X)
-        assert base is raw and found is not None
+        np.testing.assert_array_equal(base.X if X is both else base, cohort.X)
+        assert found is not None
         expected = confounds_of(cohort, **EVERYTHING)
         maps = np.random.default_rng(2).gamma(5, size=(N, 7))
         np.testing.assert_allclose(
-            found.taken_out(maps, TRAIN), expected.taken_out(maps, TRAIN), rtol=1e-9
+            found.removed_from_array(maps, TRAIN, Arrangement()),
+            expected.removed_from_array(maps, TRAIN, Arrangement()),
+            rtol=1e-9,
         )
     small: dict[str, Any] = {"n_splits": 2, "n_starts": 1, "n_nulls": 5, "level": 1}
     choices = [
@@ -142,10 +141,9 @@ def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) ->
 def test_a_part_may_lack_a_scanner_or_a_category(cohort: ico.Cohort) -> None:
     """Its people are left as they are: nothing is known of how they differ."""
     train = np.flatnonzero(np.asarray(cohort.participants["site"]) != "C")
-    found = confounds_of(cohort, combat=ComBat("site", min_scans=3)).taken_out(
-        cohort.X.astype(np.float64), train
-    )
+    X, confounds = cohort.X.astype(np.float64), confounds_of(cohort, combat=COMBAT)
+    harmonized = confounds.removed_from_array(X, train, Arrangement())
     others = np.setdiff1d(np.arange(N), train)
-    np.testing.assert_allclose(found[others], cohort.X[others], rtol=1e-6)
-    one = confounds_of(cohort, covariates=["site"]).taken_out(cohort.X.astype(np.float64), train)
-    assert np.isfinite(one).all()
+    np.testing.assert_allclose(harmonized[others], X[others], rtol=1e-6)
+    confounds = confounds_of(cohort, covariates=["site"])
+    assert np.isfinite(confounds.removed_from_array(X, train, Arrangement())).all()

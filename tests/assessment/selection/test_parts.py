@@ -29,7 +29,6 @@ from icofactor.assessment.selection.heldout import (
 from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
 from icofactor.errors import ArgumentError
-from icofactor.estimator.inputs import read_input
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.methods import method_named
 
@@ -40,7 +39,7 @@ fold = np.arange(48) % 4
 def coarse(center: str = "mean", rows: np.ndarray | None = None) -> Coarse:
     cohort = three_components()
     given = cohort if rows is None else with_X(cohort, cohort.X, rows)
-    return gather(read_input(given), 1, method_named("parts"), center=center).coarse
+    return gather(given, 1, method_named("parts"), center=center).coarse
 
 
 def changed(data: Coarse, subjects: np.ndarray, value: float) -> Coarse:
@@ -110,7 +109,7 @@ def test_the_error_of_a_fit_is_that_of_its_factors() -> None:
 def test_many_people_are_replaced_by_as_many_maps_as_faces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halves, groups and folds of 400 people on 20 faces: what is measured is the same as with all of them."""
     cohort = ico.simulate_cohort(400, 3, mesh="fsaverage3", random_state=0)
-    cohorts = gather(read_input(cohort), 0, method_named("parts"), center="mean")
+    cohorts = gather(cohort, 0, method_named("parts"), center="mean")
     data, fit, rng, rank = cohorts.coarse, Fitter("parts", 6, 0), np.random.default_rng(0), 2
     halves, thirds, fold = (
         rng.permutation(400) % 2,
@@ -191,7 +190,7 @@ def test_left_out_blocks_do_not_touch_their_prediction() -> None:
 def test_full_resolution_is_the_estimator_s(center: str) -> None:
     """About what a model fitted to the other subjects explains of those left out."""
     cohort = three_components()
-    cohorts = gather(read_input(cohort), 1, method_named("parts"), center=center)
+    cohorts = gather(cohort, 1, method_named("parts"), center=center)
     errors = heldout_full(cohorts, Fitter("parts", 10, 0), RANK, fold)
     train, test = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
     model = ico.CorticalFactorization(

@@ -14,10 +14,11 @@ from icofactor.factorization._solve import Course, Run, iterate, solve
 from icofactor.factorization.engines import check_engine, choose_engine, cpu
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
+from icofactor.factorization.sources import Data
 from icofactor.factorization.starts import draw_starts, seeds_of
-from icofactor.factorization.statistics import Data, Statistics
+from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
-from icofactor.streaming import runners
+from icofactor.maps import workers
 
 kernels = pytest.importorskip(
     "icofactor.factorization.engines.kernels", reason="numba is not installed"
@@ -147,7 +148,7 @@ def test_answers_do_not_depend_on_threads_or_tasks(
 ) -> None:
     p, state = posed(small().stats, name, "default", 3, 40)
     run = cpu.iterate(p, METHODS[name], state, Course(50))
-    monkeypatch.setattr(runners, "n_threads", lambda: 1)
+    monkeypatch.setattr(workers, "n_threads", lambda: 1)
     monkeypatch.setattr(cpu, "STARTS_PER_TASK", 7)
     other = cpu.iterate(p, METHODS[name], state, Course(50))
     np.testing.assert_array_equal(run.objectives, other.objectives)
@@ -173,7 +174,7 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
     assert choose_engine("auto", p, method, 3, 10).name == "numpy"
     monkeypatch.setattr(engines, "WORTH_COMPILING", 0.0)
     assert choose_engine("auto", p, method, 3, 10).name == "cpu"
-    monkeypatch.setattr(cpu, "available", lambda: False)
+    monkeypatch.setattr(engines, "has_numba", lambda: False)
     assert choose_engine("auto", p, method, 3, 10).name == "numpy"
     with pytest.warns(UserWarning, match="needs numba"):
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"

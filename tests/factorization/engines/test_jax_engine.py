@@ -226,14 +226,14 @@ def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     p, _ = posed("PNNMF")
     monkeypatch.setattr(engines, "has_gpu", lambda: True)
     large = choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9)
-    assert large.name == "jax" and "GPU" in large.reason and "large" in large.reason
+    assert large.name == "jax"
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10).name == "numpy"
     assert choose_engine("auto", p, METHODS["CD-PNNMF"], 2, 10**9).name != "jax", (
         "it compiles for a minute"
     )
     monkeypatch.setattr(engines, "has_gpu", lambda: False)
     assert choose_engine("auto", p, METHODS["PNNMF"], 2, 10**9).name != "jax"
-    assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).reason == "asked for"
+    assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).name == "jax"
 
 
 def test_without_jax_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

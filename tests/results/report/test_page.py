@@ -20,10 +20,10 @@ from helpers.hostile_fit import CLOSING, IMAGE, SCRIPT, Fitted, small_fit
 from icofactor.assessment.bootstrap import Bootstrap
 from icofactor.cli.main import main
 from icofactor.errors import FileError
-from icofactor.factorization.recurrence import in_one_line
 from icofactor.io.publish import Publication
 from icofactor.results.description import FitDescription
 from icofactor.results.folder import FitFolder, component_table, write_fit
+from icofactor.results.recurrence_text import in_one_line
 from icofactor.results.report import charts, panels
 from icofactor.results.report.content import alone_is_a_share, clearest_columns, safe_json
 from icofactor.results.report.layers import quantised

@@ -15,10 +15,10 @@ import pytest
 from helpers.hostile_fit import Fitted
 from helpers.sidecars import undescribed
 from icofactor.assessment.selection.choice import Choice
-from icofactor.factorization.recurrence import undetermined
 from icofactor.io.tables import read_table
 from icofactor.results.description import FitDescription
 from icofactor.results.meaning import adjustments, stability_line, verdict
+from icofactor.results.recurrence_text import undetermined
 from icofactor.results.report.page import asset, write_page
 from icofactor.results.report.selection_files import SelectionFiles
 from icofactor.results.report.tables import norm_summary, page_tables

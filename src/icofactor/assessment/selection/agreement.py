@@ -19,7 +19,7 @@ from icofactor.factorization.scaling import map_signs
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.starts import draw_starts
 from icofactor.factorization.update import begin
-from icofactor.streaming.runners import one_blas_thread
+from icofactor.maps.workers import one_blas_thread
 
 MOST_VALUES = 10
 """A column of numbers with more different values than this is cut at its quartiles before it

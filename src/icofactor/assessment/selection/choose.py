@@ -32,18 +32,20 @@ from icofactor.assessment.selection.heldout import (
 from icofactor.assessment.selection.nulls import Kept, spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
-from icofactor.cohort.measures import people_of_rows
+from icofactor.cohort.adjusted import subject_names
+from icofactor.cohort.measures import measures_of, people_of_rows
 from icofactor.cohort.people import RowGroups, choose_scans
 from icofactor.errors import ArgumentError, Phrase, counted, literal
-from icofactor.estimator.inputs import check_mask, read_input, weighted_sites
+from icofactor.estimator.inputs import check_mask, read_input
+from icofactor.estimator.site_weights import weighted_sites
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
+from icofactor.maps.workers import in_order, one_blas_thread
 from icofactor.preprocessing.adjusted import steps_of
 from icofactor.preprocessing.centering import center_of
 from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
-from icofactor.streaming.runners import in_order, one_blas_thread
 
 DEFAULT_RANKS = range(2, 21)
 """Numbers of components that are tried where none are given, as far as subjects and faces allow."""
@@ -154,33 +156,35 @@ def choose_n_components(
         raise ArgumentError(
             "cohort", None, f"The cohort is already {literal(steps_of(cohort)[-1].done)}"
         )
-    n_rows = None if hasattr(cohort, "subjects") else int(read_input(cohort, mesh, hemi).X.shape[0])
+    n_rows = None
+    if subject_names(cohort) is None:
+        n_rows = read_input(cohort, mesh, hemi)[0].n_subjects
     scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
     cohort, confounds = unadjusted(scans.of(cohort))
-    given = read_input(cohort, mesh, hemi)
+    maps, placement = read_input(cohort, mesh, hemi)
     sites, weighting = weighted_sites(
-        given.sites, check_mask(given.mask, given.sites), weights, given.hemi
+        placement.sites, check_mask(placement.mask, placement.sites), weights, placement.hemi
     )
-    given = replace(given, sites=sites)
-    if given.measures is not None:
-        center = given.measures.center(center, asked, chosen)
-    n_subjects = int(given.X.shape[0])
+    placement = replace(placement, sites=sites)
+    measures = measures_of(cohort)
+    if measures is not None:
+        center = measures.center(center, asked, chosen)
+    n_subjects = maps.n_subjects
     if covariates or harmonize is not None:
-        names = getattr(cohort, "subjects", tuple(map(str, range(n_subjects))))
+        names = subject_names(cohort) or tuple(map(str, range(n_subjects)))
         table, people = people_of_rows(cohort, getattr(cohort, "participants", {}), names)
-        signed, n_stacked = chosen.takes_negative(center), n_subjects // len(people)
-        confounds = Confounds.of(
-            table, people, as_combat(harmonize), covariates, not signed, n_stacked
-        )
+        signed = chosen.takes_negative(center)
+        confounds = Confounds.of(table, people, as_combat(harmonize), covariates, not signed)
     tried = check_subjects(tried, n_subjects, scans.groups, fewer=ranks is None)
     strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
-        codes = np.tile(confounds.scans.codes, confounds.n_stacked)
+        own_codes = confounds.scans.codes
+        codes = np.tile(own_codes, n_subjects // len(own_codes))
         _, strata = np.unique(strata * (codes.max() + 1) + codes, return_inverse=True)
     stages = Stages(verbose)
     with one_blas_thread():
         with stages.stage("statistics") as show:
-            cohorts = gather(given, level, chosen, show, center, confounds)
+            cohorts = gather(cohort, level, chosen, show, center, confounds, (maps, placement))
         tried = _check_faces(tried, cohorts.coarse, fewer=ranks is None)
         fit = Fitter(method, n_starts, random_state, engine)
         work = _Work(cohorts, fit, n_splits, n_nulls, strata, scans.groups)

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.cohort.measures import Measures
-from icofactor.estimator.inputs import Input, check_mask
-from icofactor.estimator.stream import open_stream
+from icofactor.cohort.measures import Arrangement, Measures, measures_of
+from icofactor.estimator.inputs import Placement, check_mask, read_input
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization._solve import Course, Run
 from icofactor.factorization.design import Design
@@ -22,17 +21,17 @@ from icofactor.factorization.engines import choose_engine
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.scaling import loading_size, map_signs
 from icofactor.factorization.schemes.base import Problem, Scheme, square_root
+from icofactor.factorization.sources import Pyramid
 from icofactor.factorization.starts import check_problem, draw_starts, seeds_of
-from icofactor.factorization.statistics import Pyramid, Statistics
+from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
 from icofactor.io.archive import digest
-from icofactor.preprocessing.centering import means_of
+from icofactor.maps.blocks import cut
+from icofactor.maps.maps import Maps
+from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.confounds import Confounds
+from icofactor.preprocessing.summary import Summary
 from icofactor.sphere.sites import Sites
-from icofactor.streaming.blocks import cut
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream
-from icofactor.streaming.runners import one_blas_thread
 
 SWEEPING_UPDATES = 48
 """Updates of coordinate descent: it is within 1e-3 of its end after these."""
@@ -143,9 +142,28 @@ class Coarse:
         if self.confounds is None:
             return self
         return replace(
-            self.with_means(self.confounds.taken_out(self.means, subjects, self.part)),
+            self.with_means(
+                self.confounds.removed_from_array(self.means, subjects, self.arrangement)
+            ),
             confounds=None,
         )
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """How several measures lie in the maps on faces."""
+        if self.measures is None:
+            return Arrangement()
+        arrangement = self.measures.arrangement(self.design.sites)
+        if arrangement.site_measure is None:
+            return arrangement
+        return replace(arrangement, site_measure=self.part)
+
+    def member(self, rows: np.ndarray) -> np.ndarray:
+        """(n_measures, n_rows) 1 where a row is of a measure; one row of ones where there is one."""
+        if self.codes is None:
+            return np.ones((1, len(rows)))
+        measures = np.arange(int(self.codes.max()) + 1)
+        return (self.codes[rows] == measures[:, None]).astype(np.float64)
 
     @property
     def part(self) -> np.ndarray:
@@ -356,50 +374,57 @@ class Cohorts:
     coarse : sums over the faces where components are looked for
     fine : sums over smaller faces, on which maps are rotated; the same where the mesh has no
         smaller ones
-    mean, variance : mean map on the sites, and between-subject variance at full resolution
     """
 
-    X: Stream
+    X: Maps
     sites: Sites
     coarse: Coarse
     fine: Coarse
-    mean: np.ndarray
-    variance: float
+
+
+def means_of(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the mean of the rows of each measure."""
+    return np.stack([rows[codes == code].mean(axis=0) for code in range(int(codes.max()) + 1)])
 
 
 def gather(
-    given: Input,
+    cohort: Any,
     level: int,
     method: Method,
     report: Callable[[float], None] | None = None,
     center: str = "none",
     confounds: Confounds | None = None,
+    placed: tuple[Maps, Placement] | None = None,
 ) -> Cohorts:
-    """One pass over X; `report` is called with the fraction that is done."""
-    mask = check_mask(given.mask, given.sites)
-    sites = given.sites if mask is None else given.sites.subset(mask)
-    X = open_stream(given.X, mask)
+    """Gather what a selection needs, in one pass over the maps.
+
+    Parameters
+    ----------
+    report : called with the fraction that is done
+    placed : maps of the cohort and where they lie, if they have been read already
+    """
+    X, placement = read_input(cohort) if placed is None else placed
+    measures = measures_of(cohort)
+    mask = check_mask(placement.mask, placement.sites)
+    sites = placement.sites
+    if mask is not None:
+        sites = sites.subset(mask)
+        X = X.subset(sites=mask)
     level = min(level, sites.max_level)
-    # smaller faces must still hold a few sites each, or most of them would hold none
-    finer = (
-        level + 1
-        if level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1)
-        else level
-    )
-    measures = given.measures
-    codes = None if measures is None else measures.codes(X.shape[1])
-    inspector = Inspector(sites.n, X.shape[1], method.refusal(center), codes=codes)
+    # Smaller faces must still hold a few sites each, or most of them would hold none.
+    has_finer = level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1)
+    finer = level + 1 if has_finer else level
+    summary = Summary(sites.n, X.n_subjects, method.refusal(center))
     if sites.regions is not None:
         design = Design.of_sites(sites)
-        stats = Statistics.from_data(X, design, inspector=inspector, report=report)
+        stats = Statistics.from_data(X, design, accept_block=summary.add, report=report)
         coarse = fine = Coarse.on(stats, design, center, confounds, measures)
     else:
-        pyramid = Pyramid.from_data(X, sites, finer, inspector=inspector, report=report)
+        pyramid = Pyramid.from_data(X, sites, finer, accept_block=summary.add, report=report)
         coarse = Coarse.of(pyramid, level, center, confounds, measures)
         fine = coarse if finer == level else Coarse.of(pyramid, finer, center, confounds, measures)
-    inspector.check()
-    variance = inspector.site_variance if codes is None else inspector.site_variance.sum(axis=0)
-    return Cohorts(X, sites, coarse, fine, inspector.mean, float(sites.weigh(variance).sum()))
+    summary.check()
+    return Cohorts(X, sites, coarse, fine)
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, View
+from icofactor.cohort.measures import Arrangement
 from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
-from icofactor.factorization.gathering import look_over
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
 from icofactor.factorization.statistics import Statistics
-from icofactor.preprocessing.centering import Centering, means_of
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.inspect import Inspector
-from icofactor.streaming.passes import Stream, each_wide_block, pass_over
-from icofactor.streaming.source import Adjusted
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import map_strips
+from icofactor.preprocessing.centering import measured_centering
 
 SUBJECT_FOLDS = 5
 BLOCK_FOLDS = 3
@@ -140,13 +139,16 @@ def heldout_full(
     for f in np.unique(fold):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
-        weights, shared = (
-            cohorts.sites.weights,
-            {"train": train, "test": test, "codes": cohorts.coarse.codes},
-        )
+        weights = cohorts.sites.weights
+        shared = {
+            "train": train,
+            "test": test,
+            "train_member": cohorts.coarse.member(train),
+            "test_member": cohorts.coarse.member(test),
+        }
         sums: dict[str, Any] = {}
-        for _, part in pass_over(X, each_wide_block(_heldout_block), shared, [W, weights]):
-            sums = {name: value + sums.get(name, 0.0) for name, value in part.items()}
+        for _, result in map_strips(_heldout_strip, X, W, weights, shared=shared, double=True):
+            sums = {name: value + sums.get(name, 0.0) for name, value in result.items()}
         basis = Basis(W, sums["sum.WX"], gram(W, weights))
         C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
         errors.append(basis.error(C, float(sums["sum.squares"])) / float(sums["sum.deviation"]))
@@ -156,21 +158,18 @@ def heldout_full(
 
 def _full_fit(
     cohorts: Cohorts, fit: Fitter, rank: int, train: np.ndarray, *where: int
-) -> tuple[Stream, np.ndarray, Fit]:
+) -> tuple[Maps, np.ndarray, Fit]:
     """All maps as a fit to `train` sees them, its basis on every site, and that fit."""
     X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
     stats = coarse.fitted(train)
     if coarse.confounds is not None:
-        X = coarse.confounds.stream(X, train, cohorts.sites.measure)
+        X = coarse.confounds.removed(X, train, _arrangement(cohorts))
     if scheme.projective or coarse.center != "none" or coarse.measures is not None:
-        inspector = inspected(X, train, coarse.codes)
-        centering = Centering.of(coarse.center, inspector, coarse.measures, cohorts.sites)
-        if centering.adjustment is not None:
-            X = Stream(
-                Adjusted(X.source, replace(centering.adjustment, codes=coarse.codes)), X.runner
-            )
-        if not (inspector.low < 0).any():
-            mean = centering.mean_left_in
+        measured = measured_centering(
+            coarse.measures, coarse.center, X.subset(train), cohorts.sites, check=False
+        )
+        X = measured.centering.applied(X)
+        mean = measured.centering.mean_left_in
     # a scale of sites does not act on their sums
     if (
         coarse.center == "zscore"
@@ -188,25 +187,23 @@ def _full_fit(
     return X, basis.W, found
 
 
-def inspected(X: Stream, rows: np.ndarray, codes: np.ndarray | None = None) -> Inspector:
-    """What one pass sees of some rows; `codes`: measure of each row of X."""
-    inspector = Inspector(X.shape[0], len(rows), codes=None if codes is None else codes[rows])
-    look_over(X.subset(rows), inspector)
-    return inspector
+def _arrangement(cohorts: Cohorts) -> Arrangement:
+    """How several measures lie in the maps at the sites in use."""
+    measures = cohorts.coarse.measures
+    return Arrangement() if measures is None else measures.arrangement(cohorts.sites)
 
 
-def _heldout_block(
+def _heldout_strip(
     x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None
 ) -> Arrays:
     """Of some sites, what the error of the subjects left out needs."""
-    train, test, codes = (shared[name] for name in ("train", "test", "codes"))
-    held, mean = x[:, test], x[:, train].mean(axis=1, keepdims=True)
-    if codes is not None:
-        mean = means_of(x[:, train].T, codes[train])[codes[test]].T
+    held, train_member = x[:, shared["test"]], shared["train_member"]
+    means = x[:, shared["train"]] @ train_member.T / train_member.sum(axis=1)
+    deviation = held - means @ shared["test_member"]
     return {
         "sum.WX": weighed(W, weights).T @ held,
         "sum.squares": np.array(weighed(held**2, weights).sum()),
-        "sum.deviation": np.array(weighed((held - mean) ** 2, weights).sum()),
+        "sum.deviation": np.array(weighed(deviation**2, weights).sum()),
     }
 
 

@@ -28,7 +28,7 @@ from icofactor.io.archive import NUMBERS, array_record, is_shape
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath
-from icofactor.streaming.runners import n_threads
+from icofactor.maps.workers import n_threads
 
 GROUP = "zarr.json"
 AGAIN = "Copy the cohort store again, or write it again"

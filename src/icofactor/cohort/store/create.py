@@ -158,7 +158,7 @@ def append_store(
         stored, generation = open_store(folder), next_generation(folder, previous.generation)
         name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
         part = _write_part(
-            folder, name, given, stored, stored.subjects, previous.chunks, stored.X.stored_dtype
+            folder, name, given, stored, stored.subjects, previous.chunks, stored.stored_dtype
         )
         columns = previous.participants.items()
         commit = replace(
@@ -199,7 +199,7 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
             generation = next_generation(folder, previous.generation)
             name = f"part-000001-{generation:08x}"
             part = _write_part(
-                folder, name, [stored], stored, (), previous.chunks, stored.X.stored_dtype
+                folder, name, [stored], stored, (), previous.chunks, stored.stored_dtype
             )
             commit = replace(
                 previous,

@@ -22,13 +22,14 @@ from icofactor.cohort.store.layout import (
     shared_provenance,
     store_place,
 )
-from icofactor.cohort.store.maps import StoredMaps
+from icofactor.cohort.store.maps import StoredRows
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
 from icofactor.io.url import RemotePath
+from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.parcels import Parcels
 from icofactor.sphere.sites import Sites
@@ -44,7 +45,7 @@ _REOPENED, _METADATA_AHEAD = 20, 256
 def opened_again(path: str, identity: str) -> StoredCohort:
     """The same cohort in another process."""
     stored = open_store(path)
-    if stored.X.commit.identity != identity:
+    if stored.identity != identity:
         raise CohortError(path, "was changed in the meantime: open it again")
     return stored
 
@@ -85,7 +86,7 @@ class StoredCohort(CohortBase):
     642
     """
 
-    X: StoredMaps
+    X: Maps
     subjects: tuple[str, ...]
     sites: Sites
     mask: NDArray[np.bool_] | None
@@ -104,18 +105,30 @@ class StoredCohort(CohortBase):
         """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most
         efficiently.
         """
-        return self.X.chunk_sites
+        return int(self.X.values.chunks[0])
 
     @property
     def bytes_read(self) -> int:
         """Bytes of maps read so far, in whole chunks."""
-        return self.X.bytes_read
+        return int(self.X.values.bytes_read)
+
+    @property
+    def stored_dtype(self) -> np.dtype:
+        """Type of the values on disk."""
+        return np.dtype(self.X.values.stored_dtype)
+
+    @property
+    def identity(self) -> str:
+        """What tells this commit of the store from all others."""
+        return str(self.X.values.commit.identity)
 
     def read_sites(self, where: slice) -> NDArray[np.float32]:
         """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it
         at the same time.
         """
-        return self.X.read_sites(where)
+        if where.step not in (None, 1):
+            raise ValueError(f"sites must be consecutive; got a slice with step {where.step}")
+        return self.X.read_source(self.order[where]).astype(np.float32, copy=False)
 
     def select(
         self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
@@ -124,7 +137,7 @@ class StoredCohort(CohortBase):
         own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
         return replace(
             self,
-            X=self.X.select(rows),
+            X=self.X.subset(subjects=np.asarray(rows, dtype=np.int64)),
             subjects=tuple(self.subjects[row] for row in rows),
             participants=own if participants is None else participants,
         )
@@ -149,7 +162,7 @@ class StoredCohort(CohortBase):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.path), self.X.commit.identity, self.X.subjects, self.participants)
+        return _reopen, (str(self.path), self.identity, self.X.subjects, self.participants)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -202,9 +215,13 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
         participants = {
             name: decode_column(dict(column)) for name, column in commit.participants.items()
         }
-    maps = StoredMaps(folder, commit, order)
+    rows = StoredRows(folder, commit, len(order))
+    # The row on disk of every site.
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    maps = Maps(rows, subjects_first=False, sites=position)
     provenance = shared_provenance(commit.steps)
-    if maps.stored_dtype == np.float16:
+    if rows.stored_dtype == np.float16:
         provenance["stored_dtype"] = "float16"
     return StoredCohort(
         X=maps,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
 import numpy as np
-import scipy.sparse as sp
 
-from icofactor.factorization._solve import Course, Run
-from icofactor.factorization.arrays import Array
+from icofactor.factorization._solve import Course, Run, is_worse_half
+from icofactor.factorization.arrays import Array, double
+from icofactor.factorization.engines.kernels import (
+    CONVERGED,
+    DIVERGED,
+    GOING,
+    PLAIN,
+    UPDATES,
+    Numbers,
+    Rules,
+    Starts,
+    run_starts,
+)
 from icofactor.factorization.methods import Method
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import State
-from icofactor.streaming.runners import in_order, one_blas_thread
-
-if TYPE_CHECKING:
-    from icofactor.factorization.engines.kernels import Numbers, Rules, Starts
+from icofactor.maps.workers import in_order, one_blas_thread
 
 # Updates between two reports of progress.
 STRETCH = 100
@@ -25,156 +29,140 @@ STRETCH = 100
 STARTS_PER_TASK = 4
 
 
-def available() -> bool:
-    """Whether numba is installed, and not switched off by NUMBA_DISABLE_JIT."""
-    if find_spec("numba") is None:
-        return False
-    from numba import config
-
-    return not config.DISABLE_JIT
-
-
-def can_run(p: Problem, method: Method) -> bool:
-    """Whether the kernels know this problem: NumPy arrays, dense or diagonal K, scheme and
-    extrapolation they have.
-    """
-    has_extrapolation = method.extrapolation is None or method.extrapolation.kernel is not None
-    is_numpy = isinstance(p.L, np.ndarray) and not sp.issparse(p.K)
-    return is_numpy and has_extrapolation and method.scheme.kernel_for(p) is not None
-
-
-def iterate(p: Problem, method: Method, state: State, course: Course) -> Run:
-    """`_solve.iterate`, compiled."""
-    from icofactor.factorization.engines.kernels import GOING, run_starts
-
-    rules, numbers, starts = (
-        rules_of(p, method, course),
-        numbers_of(p),
-        starts_of(state, course.n_iter),
-    )
-    going = np.arange(len(starts.C))
-    has_past = state.y_B is not None
-    stops = {*range(STRETCH, course.n_iter, STRETCH), *course.halve_at, course.n_iter}
+def iterate(
+    p: Problem,
+    method: Method,
+    state: State,
+    course: Course,
+) -> Run:
+    """Do what `_solve.iterate` does, compiled."""
+    rules = rules_of(p, method, state, course)
+    numbers = numbers_of(p)
+    starts = starts_of(state, course.n_iter)
+    active = np.arange(len(starts.C))
+    marks = {*range(STRETCH, course.n_iter, STRETCH), *course.halve_at, course.n_iter}
     first = 0
     with one_blas_thread():
-        for last in sorted(stop for stop in stops if 0 < stop <= course.n_iter):
+        for last in sorted(mark for mark in marks if 0 < mark <= course.n_iter):
 
-            def run(task: np.ndarray, first: int = first, last: int = last) -> None:
+            def run(
+                task: np.ndarray,
+                first: int = first,
+                last: int = last,
+            ) -> None:
                 run_starts(
                     rules,
                     numbers,
                     starts,
                     task,
-                    state.age + first,
-                    has_past or first > 0,
                     first,
                     last,
                 )
 
-            tasks = np.array_split(going, -(-len(going) // STARTS_PER_TASK))
+            tasks = np.array_split(active, -(-len(active) // STARTS_PER_TASK))
             list(in_order(run, tasks))
-            going = going[starts.status[going] == GOING]
+            active = active[starts.status[active] == GOING]
             if last in course.halve_at:
-                going = better_half(going, starts.objectives[going, last])
+                active = active[~is_worse_half(starts.objectives[active, last])]
             if course.on_update is not None:
                 course.on_update(last)
-            if not len(going):
+            if not len(active):
                 break
             first = last
     return run_of(starts, state)
 
 
-def better_half(starts: np.ndarray, objectives: np.ndarray) -> np.ndarray:
-    """The starts with the smaller objectives, at least one."""
-    order = np.argsort(objectives, kind="stable")
-    return np.sort(starts[order[: max(1, len(starts) // 2)]])
-
-
-def rules_of(p: Problem, method: Method, course: Course) -> Rules:
-    from icofactor.factorization.engines.kernels import PLAIN, UPDATES, Rules
-
+def rules_of(
+    p: Problem,
+    method: Method,
+    state: State,
+    course: Course,
+) -> Rules:
+    """Return how to update, as the kernels want it."""
     scheme, extrapolation = method.scheme, method.extrapolation
+    # Without a plain update before it, an update cannot be extrapolated.
+    n_plain = 1 if state.y_B is None else 0
     return Rules(
-        UPDATES[scheme.kernel_for(p) or ""],
-        PLAIN if extrapolation is None else extrapolation.kernel or PLAIN,
-        p.literal,
-        method.plain_updates,
-        scheme.sweeps,
-        float(course.tol),
-        scheme.first_look,
-        scheme.plateau,
+        update=UPDATES[scheme.kernel_for(p) or ""],
+        extrapolation=PLAIN if extrapolation is None else extrapolation.kernel or PLAIN,
+        literal=p.literal,
+        n_plain=max(n_plain, method.plain_updates - state.age),
+        sweeps=scheme.sweeps,
+        tol=float(course.tol),
+        first_look=scheme.first_look,
+        plateau=scheme.plateau,
     )
 
 
 def numbers_of(p: Problem) -> Numbers:
-    from icofactor.factorization.engines.kernels import Numbers
-
+    """Return the problem, as the kernels want it."""
     return Numbers(
-        float64(p.L.T),
-        float64(np.atleast_2d(p.K)),
-        p.K.ndim == 1,
-        float64(p.row_sums),
-        float64(p.weights[:, 0]),
-        np.ones(len(p.L)),
-        float(p.penalty),
-        0.1 / p.L_norm if p.L_norm > 0 else 0.0,
-        float(p.sq_norm),
+        Lt=double(p.L.T),
+        K=double(np.atleast_2d(p.K)),
+        diagonal=p.K.ndim == 1,
+        row_sums=double(p.row_sums),
+        weights=double(p.weights[:, 0]),
+        ones=np.ones(len(p.L)),
+        penalty=float(p.penalty),
+        literal_step=0.1 / p.L_norm if p.L_norm > 0 else 0.0,
+        sq_norm=float(p.sq_norm),
     )
 
 
 def starts_of(state: State, n_iter: int) -> Starts:
-    from icofactor.factorization.engines.kernels import Starts
-
+    """Return copies of the starts, and memory for what they record."""
     n_starts = len(state.C)
-    B, C = transposed_copy(state.B), np.array(state.C, dtype=np.float64, order="C")
-    objectives, errors = np.zeros((n_starts, n_iter + 1)), np.zeros((n_starts, n_iter + 1))
+    B = transposed_copy(state.B)
+    C = np.array(state.C, dtype=np.float64, order="C")
+    has_past = state.y_B is not None
+    objectives = np.zeros((n_starts, n_iter + 1))
     objectives[:, 0] = state.objective
+    errors = np.zeros((n_starts, n_iter + 1))
     errors[:, 0] = state.error
     return Starts(
-        B,
-        C,
-        np.zeros_like(B) if state.y_B is None else transposed_copy(state.y_B),
-        np.zeros_like(C) if state.y_C is None else np.array(state.y_C, dtype=np.float64, order="C"),
-        np.array(state.tau, dtype=np.float64),
-        objectives,
-        errors,
-        np.zeros(n_starts, dtype=np.int64),
-        np.zeros(n_starts, dtype=np.int64),
+        B=B,
+        C=C,
+        past_B=transposed_copy(state.y_B) if has_past else B.copy(),
+        past_C=np.array(state.y_C, dtype=np.float64, order="C") if has_past else C.copy(),
+        tau=np.array(state.tau, dtype=np.float64),
+        objectives=objectives,
+        errors=errors,
+        status=np.zeros(n_starts, dtype=np.int64),
+        n_updates=np.zeros(n_starts, dtype=np.int64),
     )
 
 
 def run_of(starts: Starts, state: State) -> Run:
-    """The starts at their ends, as the generic loop returns them."""
-    from icofactor.factorization.engines.kernels import CONVERGED, DIVERGED
-
+    """Return the starts at their ends, as the generic loop does."""
     n_updates = starts.n_updates
     longest = int(n_updates.max())
+    # After its end a start repeats its last value.
     for path in (starts.objectives, starts.errors):
         for start, end in enumerate(n_updates):
             path[start, end:] = path[start, end]
-    last = np.arange(len(n_updates)), n_updates
     has_past = state.y_B is not None or longest > 0
-    end = State(
-        transposed_copy(starts.B),
-        starts.C,
-        None,
-        starts.errors[last],
-        starts.objectives[last],
-        transposed_copy(starts.past_B) if has_past else None,
-        starts.past_C if has_past else None,
-        starts.tau,
-        state.age + longest,
+    last = starts.objectives[:, -1]
+    final = State(
+        B=transposed_copy(starts.B),
+        C=starts.C,
+        terms=None,
+        error=starts.errors[:, -1].copy(),
+        objective=last.copy(),
+        y_B=transposed_copy(starts.past_B) if has_past else None,
+        y_C=starts.past_C if has_past else None,
+        tau=starts.tau,
+        age=state.age + longest,
     )
-    objectives, errors = starts.objectives[:, : longest + 1], starts.errors[:, : longest + 1]
     return Run(
-        end, objectives, errors, n_updates, starts.status == CONVERGED, starts.status == DIVERGED
+        state=final,
+        objectives=starts.objectives[:, : longest + 1],
+        errors=starts.errors[:, : longest + 1],
+        n_iter=n_updates,
+        converged=starts.status == CONVERGED,
+        diverged=starts.status == DIVERGED,
     )
 
 
 def transposed_copy(x: Array) -> np.ndarray:
-    """A copy of each matrix of a batch, transposed."""
+    """Return a copy of each matrix of a batch, transposed."""
     return np.array(np.swapaxes(x, -1, -2), dtype=np.float64, order="C")
-
-
-def float64(x: Array) -> np.ndarray:
-    return np.ascontiguousarray(x, dtype=np.float64)

@@ -50,17 +50,18 @@ SMALL = 4096
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 # The largest factor of eq. 8 that is always safe.
 SAFE_FACTOR = float(np.sqrt(6.0) - 1.0)
-LARGEST_LOG_GROWTH = float(np.log(10.0))
-LOG_2 = float(np.log(2.0))
 
 
 class Rules(NamedTuple):
-    """How to update and when to stop; `sweeps` is 0 but for coordinate descent."""
+    """How to update and when to stop.
+
+    The first `n_plain` updates are not extrapolated; `sweeps` is 0 but for coordinate descent.
+    """
 
     update: int
     extrapolation: int
     literal: bool
-    plain_updates: int
+    n_plain: int
     sweeps: int
     tol: float
     first_look: int
@@ -113,16 +114,10 @@ def run_starts(
     p: Numbers,
     starts: Starts,
     numbers: Array,
-    age: int,
-    has_past: bool,
     first: int,
     last: int,
 ) -> None:
-    """Update the starts of these numbers from update `first` on to `last`, or to where each ends.
-
-    `age` is how many updates they had made by `first`, some perhaps in an earlier run; `has_past`:
-    whether their last plain updates are known.
-    """
+    """Update the starts of these numbers from update `first` on to `last`, or to where each ends."""
     for i in numbers:
         n_components, n_columns = starts.B[i].shape
         n_subjects = starts.C[i].shape[1]
@@ -143,12 +138,7 @@ def run_starts(
         multiply_transposed(point.C, point.C, point.CC)
         multiply_transposed(point.C, p.Lt, point.LC)
         for t in range(first + 1, last + 1):
-            made = t - 1 - first
-            extrapolates = (
-                rules.extrapolation != PLAIN
-                and age + made >= rules.plain_updates
-                and (has_past or made > 0)
-            )
+            extrapolates = rules.extrapolation != PLAIN and t > rules.n_plain
             weight = (tau - 1.0) / (tau + 1.0) if extrapolates else 0.0
             update_B(rules, p, point, plain_B, space_B, space_C)
             propose(rules, p, point.C, plain_B, plain_C, past_B, past_C, weight, candidate, space_C)
@@ -597,7 +587,12 @@ def length_of_least_error(
 
 @inner
 def extrapolate(
-    update: int, extrapolation: int, y: Array, past: Array, weight: float, new: Array
+    update: int,
+    extrapolation: int,
+    y: Array,
+    past: Array,
+    weight: float,
+    new: Array,
 ) -> None:
     """Eq. 10 and 11; a weight of 0 gives the plain update."""
     if weight == 0.0:
@@ -611,54 +606,7 @@ def extrapolate(
         for j in range(y.shape[0]):
             for k in range(y.shape[1]):
                 growth = y[j, k] / past[j, k] if past[j, k] > 0 else 1.0
-                new[j, k] = max(growth, 1e-300)
-        flat = new.reshape(-1)
-        clipped_powers(flat, flat.view(np.int64), weight)
-        for j in range(y.shape[0]):
-            for k in range(y.shape[1]):
-                new[j, k] *= y[j, k]
-
-
-@compiled
-def clipped_powers(x: Array, bits: Array, weight: float) -> None:
-    """x ← clip(x^weight, 0.1, 10) of positive normal numbers, right to about 1e-15; `bits` is x
-    seen as integers.
-
-    A call of pow is not vectorised, and would take most of the time. The logarithm is exponent · ln
-    2 plus a series in f/(2 + f) of the mantissa 1 + f, which lies in [√½, √2); the power is 2^whole
-    times a Taylor series on ±½ ln 2.
-    """
-    exponents = np.empty_like(x)
-    for k in range(len(x)):
-        mantissa = (bits[k] & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000
-        # Above √2, whose bits these are, the mantissa is halved.
-        above = mantissa >= 0x3FF6A09E667F3BCD
-        exponents[k] = np.float64((bits[k] >> 52) - 1023 + (1 if above else 0))
-        bits[k] = mantissa - (0x0010000000000000 if above else 0)
-    for k in range(len(x)):
-        f = x[k] - 1.0
-        r = f / (2.0 + f)
-        z = r * r
-        tail = 1 / 11 + z * (
-            1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21 + z / 23))))
-        )
-        series = 1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * tail))))
-        power = weight * (2.0 * r * series + exponents[k] * LOG_2)
-        power = min(max(power, -LARGEST_LOG_GROWTH), LARGEST_LOG_GROWTH)
-        whole = np.floor(power / LOG_2 + 0.5)
-        y = power - whole * LOG_2
-        high = 1 / 5040 + y * (
-            1 / 40320 + y * (1 / 362880 + y * (1 / 3628800 + y * (1 / 39916800 + y / 479001600)))
-        )
-        x[k] = 1.0 + y * (
-            1.0
-            + y * (1 / 2 + y * (1 / 6 + y * (1 / 24 + y * (1 / 120 + y * (1 / 720 + y * high)))))
-        )
-        exponents[k] = whole
-    for k in range(len(x)):
-        bits[k] += np.int64(exponents[k]) << 52
-    for k in range(len(x)):
-        x[k] = min(max(x[k], 0.1), 10.0)
+                new[j, k] = y[j, k] * min(max(growth**weight, 0.1), 10.0)
 
 
 @inner

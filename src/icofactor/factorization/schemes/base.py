@@ -28,8 +28,8 @@ from icofactor.factorization.arrays import (
 from icofactor.factorization.extrapolation import PLAIN_UPDATES, Extrapolation
 from icofactor.factorization.quadratic import Quadratic, minimise
 from icofactor.factorization.statistics import Statistics
-from icofactor.streaming.blocks import cut
-from icofactor.streaming.runners import in_order
+from icofactor.maps.blocks import cut
+from icofactor.maps.workers import in_order
 
 Factors = tuple[Array, Array]  # B and C
 

@@ -27,7 +27,7 @@ from icofactor.factorization.schemes.projective import (
     ProjectiveNMF,
     descend,
 )
-from icofactor.streaming.runners import SHORT, in_order
+from icofactor.maps.workers import SHORT, in_order
 
 # How well a part of a start fits the faces of other parts, relative to its own faces.
 SOFTNESS = 0.05

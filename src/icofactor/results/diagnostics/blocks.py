@@ -4,17 +4,17 @@ loadings needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from icofactor.factorization._lift import weighed
-from icofactor.preprocessing.centering import means_of
-from icofactor.streaming.blocks import Arrays
-from icofactor.streaming.passes import each_wide_block, pass_over
-from icofactor.streaming.source import Adjustment
+from icofactor.maps.blocks import Arrays
+from icofactor.maps.maps import Maps
+from icofactor.maps.passes import Report, map_strips
+from icofactor.preprocessing.centering import Centering
 
 _ROUNDING = 1e-12
 
@@ -45,40 +45,49 @@ class Pass:
 
 
 def fit_pass(
-    X: Any,
+    maps: Maps,
     W: np.ndarray,
     loadings: np.ndarray,
-    taken_out: Adjustment | None = None,
-    report: Callable[[float], None] | None = None,
+    centering: Centering,
+    report: Report | None = None,
     weights: np.ndarray | None = None,
-    codes: np.ndarray | None = None,
 ) -> Pass:
-    """One pass over X (sites × subjects) against the fit W @ loadings.T (sites × k, subjects × k).
+    """Compare maps with the fit W @ loadings.T (sites × k, subjects × k), in one pass.
 
     Parameters
     ----------
-    taken_out : what the fit took out of every site before: its mean (`offset`) and standard
-        deviation (`scale`)
+    maps : as they were before the fit centred them
+    centering : what the fit took out of them
     weights : (n_sites,) how much each site counts in sums over sites; None: all alike
-    codes : (n_subjects,) measure of each row, of which each has a mean map; None: of one measure
     """
-    shared = {"loadings": loadings, "Z": deviations(loadings, codes), "codes": codes}
-    n_sites, n_subjects = X.shape
-    out = taken_out or Adjustment()
-    offset = np.zeros(n_sites) if out.offset is None else out.offset
-    scale = np.ones(n_sites) if out.scale is None else out.scale
-    sites = {name: np.empty(n_sites) for name in ("median", "spread", "variance", "error")}
+    offset, scale = np.zeros(maps.n_sites), np.ones(maps.n_sites)
+    adjustment = centering.adjustment(maps.n_subjects)
+    if len(centering.mean) > 1:
+        # Measures that share maps have no common units.
+        maps = centering.applied(maps)
+    elif adjustment is not None:
+        if adjustment.offset is not None:
+            offset = adjustment.offset[0]
+        if adjustment.scale is not None:
+            scale = adjustment.scale[0]
+    shared = {
+        "loadings": loadings,
+        "Z": centering.deviations(loadings.T).T,
+        "member": centering.membership(maps.n_subjects),
+    }
+    sites = {name: np.empty(maps.n_sites) for name in ("median", "spread", "variance", "error")}
     sums: dict[str, Any] = {}
-    for rows, found in pass_over(
-        X, each_wide_block(_look), shared, [W, offset, scale, weights], report=report
+    per_site = (W, offset, scale, weights)
+    for rows, result in map_strips(
+        _compare_strip, maps, *per_site, shared=shared, report=report, double=True
     ):
         for name, values in sites.items():
-            values[rows] = found[f"site.{name}"]
+            values[rows] = result[f"site.{name}"]
         for name in ("variance", "error", "moments", "energy", "error_in_units"):
-            sums[name] = sums.get(name, 0.0) + found[f"sum.{name}"]
+            sums[name] = sums.get(name, 0.0) + result[f"sum.{name}"]
     return Pass(
         sites["median"],
-        np.sqrt(sites["spread"] / max(1, n_subjects - 1)),
+        np.sqrt(sites["spread"] / max(1, maps.n_subjects - 1)),
         sites["variance"],
         sites["error"],
         sums["variance"],
@@ -89,7 +98,7 @@ def fit_pass(
     )
 
 
-def _look(
+def _compare_strip(
     x: np.ndarray,
     shared: Mapping[str, Any],
     W: np.ndarray,
@@ -97,49 +106,43 @@ def _look(
     scale: np.ndarray,
     weights: np.ndarray | None,
 ) -> Arrays:
-    """What one block of sites × subjects tells."""
+    """Return what some sites tell."""
     residual = np.square((x - offset[:, None]) / scale[:, None] - W @ shared["loadings"].T)
-    mean, codes = x.mean(axis=1, keepdims=True), shared["codes"]
-    centred = x - mean if codes is None else deviations(x.T, codes).T
+    member = shared["member"]
+    means = x @ member.T / member.sum(axis=1)
+    centred = x - means @ member
     spread = np.einsum("ij,ij->i", centred, centred)
-    # rounding leaves a little where all subjects have the same value
-    centred[spread <= len(centred.T) * np.square(_ROUNDING * mean[:, 0])] = 0.0
+    # Rounding leaves a little where all subjects have the same value.
+    size = np.abs(means).max(axis=1)
+    centred[spread <= len(centred.T) * np.square(_ROUNDING * size)] = 0.0
     centred /= scale[:, None]
     projected = centred @ shared["Z"]
     variance = np.square(centred, out=centred)
+    # Sites without variance have an infinite scale: their z-scores, and what is left of them, are 0.
+    units = np.square(np.where(np.isfinite(scale), scale, 0.0))
+    weighted_residual = weighed(residual, weights)
     return {
         "site.median": np.median(x, axis=1),
         "site.spread": spread,
         "site.variance": variance.sum(axis=1),
         "site.error": residual.sum(axis=1),
         "sum.variance": weighed(variance, weights).sum(axis=0),
-        "sum.error": weighed(residual, weights).sum(axis=0),
+        "sum.error": weighted_residual.sum(axis=0),
         "sum.moments": projected.T @ weighed(projected, weights),
         "sum.energy": np.array(np.einsum("ij,ij->", x, weighed(x, weights))),
-        # sites without variance have an infinite scale: their z-scores, and what is left of them,
-        # are 0
-        "sum.error_in_units": np.array(
-            weighed(residual, weights).sum(axis=1)
-            @ np.square(np.where(np.isfinite(scale), scale, 0.0))
-        ),
+        "sum.error_in_units": np.array(weighted_residual.sum(axis=1) @ units),
     }
 
 
-def deviations(rows: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
-    """Rows less their mean, that of their measure where they are of several."""
-    return rows - (rows.mean(axis=0) if codes is None else means_of(rows, codes)[codes])
-
-
 def linear_shares(
-    moments: np.ndarray, loadings: np.ndarray, total: float, codes: np.ndarray | None = None
+    moments: np.ndarray, deviations: np.ndarray, total: float
 ) -> tuple[float, np.ndarray]:
-    """Share of the variance `total` that the loadings explain by linear regression, and what each
-    adds to the others.
+    """Return the share of the variance `total` that loadings explain by linear regression.
 
-    The variance explained by a set S of components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S).
+    It is followed by what each component adds to the others. The variance explained by a set S of
+    components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S), with Z the `deviations` of loadings from their mean.
     """
-    Z = deviations(loadings, codes)
-    gram = Z.T @ Z
+    gram = deviations.T @ deviations
     scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
     gram, moments = gram / np.outer(scale, scale), moments / np.outer(scale, scale)
 

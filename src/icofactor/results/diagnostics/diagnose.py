@@ -14,14 +14,13 @@ from scipy.stats import norm
 from icofactor.cohort.people import RowGroups
 from icofactor.errors import ArgumentError, Phrase
 from icofactor.estimator.inputs import read_input
-from icofactor.estimator.stream import open_stream
 from icofactor.factorization.matching import map_similarity
+from icofactor.maps.workers import one_blas_thread
 from icofactor.results.diagnostics.blocks import Pass, fit_pass, linear_shares
 from icofactor.results.diagnostics.participants import N_PERMUTATIONS, compare, standardised
 from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusual
 from icofactor.results.meaning import not_converged, recurrence_warning
 from icofactor.sphere.meshes import same_sites
-from icofactor.streaming.runners import one_blas_thread
 
 _MOST_POINTS = 300
 _MOST_CLUSTERED = 3000
@@ -81,15 +80,14 @@ def diagnose(
     mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
-        W, out = np.ascontiguousarray(maps.T), model._adjustment
-        codes = None if model.measures_ is None else model.measures_.codes(len(table))
-        X = open_stream(read_input(cohort).X, mask, adjustment=None if codes is None else out)
-        seen = fit_pass(
-            X, W, table, out if codes is None else None, report, model._used_weights, codes
-        )
+        W = np.ascontiguousarray(maps.T)
+        centering = model.centering_.at(mask)
+        X = read_input(cohort)[0].subset(sites=mask)
+        seen = fit_pass(X, W, table, centering, report, model._used_weights)
     w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
     total = float(seen.subject_variance.sum())
-    linear, unique = linear_shares(seen.moments, table, total, codes)
+    codes = centering.codes(len(table))
+    linear, unique = linear_shares(seen.moments, centering.deviations(table.T).T, total)
     associations, groupings, left_out = compare(
         cohort.participants, table, n_permutations, random_state, groups
     )

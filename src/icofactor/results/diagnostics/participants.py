@@ -11,8 +11,8 @@ import numpy as np
 from icofactor.assessment.associations.exchange import Exchange
 from icofactor.assessment.associations.regression import Groups
 from icofactor.cohort.people import MEASURE, PERSON, SESSION, RowGroups
+from icofactor.maps.workers import SHORT, in_order
 from icofactor.results.diagnostics.record import Association, Grouping
-from icofactor.streaming.runners import SHORT, in_order
 
 N_PERMUTATIONS = 2000
 _LEAST_PER_GROUP, _MOST_GROUPS, _LEAST_VALUES = 3, 12, 4

@@ -1,0 +1,94 @@
+"""One change per value: float32, the floor, and a harmonization of our own from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import icofactor as ico
+from helpers.sources import N_SUBJECTS, source
+from icofactor.cohort.adjusted import with_maps
+from icofactor.errors import ArgumentError
+from icofactor.maps.adjustment import Adjustment, floor_at_zero, subtract
+from icofactor.maps.maps import maps_of
+
+rng = np.random.default_rng(0)
+
+
+def test_what_float32_loses_of_an_offset_is_subtracted_too() -> None:
+    x = (1e4 + rng.normal(size=(5, 40))).astype(np.float32)
+    offset = x.mean(axis=1, dtype=np.float64, keepdims=True)
+    difference = subtract(x, offset)
+    assert difference.dtype == np.float32
+    np.testing.assert_allclose(difference, x - offset, rtol=0, atol=1e-6)
+    assert np.abs(x - offset.astype(np.float32) - (x - offset)).max() > 1e-5
+
+
+@pytest.mark.parametrize(("Z", "expected"), [(None, np.float32), (np.ones((4, 1)), np.float64)])
+def test_only_regressions_need_float64(Z: np.ndarray | None, expected: type) -> None:
+    row = np.full((1, 3), 2.0)
+    x = np.ones((3, 4), np.float32)
+    adjusted = Adjustment(Z=Z, removed=row, offset=row, scale=row, shift=row).apply(x)
+    assert adjusted.dtype == expected and (x == 1).all()
+
+
+def test_values_below_zero_are_counted_but_not_rounding_or_nan() -> None:
+    x = np.array([[-1e-12, -0.5, np.nan], [2.0, -3.0, 0.0]])
+    floored, n_below = floor_at_zero(x)
+    np.testing.assert_array_equal(floored, [[0, 0, np.nan], [2, 0, 0]])
+    assert n_below == 2
+
+
+@dataclass(frozen=True, eq=False)
+class SiteMedians:
+    """A harmonization: subtract the median map of everyone scanned at the same site."""
+
+    kept_as: ClassVar[str] = "harmonization_"
+    names: ClassVar[tuple[str, ...]] = ("site",)
+    done: ClassVar[str] = "less the medians of their site"
+
+    medians: Mapping[str, np.ndarray]
+
+    @classmethod
+    def fit(cls, cohort: Any) -> SiteMedians:
+        column = np.asarray(cohort.participants["site"])
+        sites = np.unique(column)
+        return cls({site: np.median(cohort.X[column == site], axis=0) for site in sites})
+
+    def same_as(self, other: Any) -> bool:
+        return self is other
+
+    def apply(self, X: Any, participants: Any = None) -> Any:
+        table = X.participants if participants is None else participants
+        codes = np.array([list(self.medians).index(site) for site in table["site"]])
+        change = Adjustment(offset=np.stack([*self.medians.values()]), codes=codes, made_by=self)
+        return with_maps(X, maps_of(X.X).adjusted(change))
+
+
+@pytest.mark.parametrize("kind", ["array", "store"])
+def test_a_harmonization_is_one_class(kind: str, cohort: ico.Cohort, tmp_path: Path) -> None:
+    """It is applied, fitted, and done to new people by the model."""
+    column = np.array(["A", "B", "B"] * (N_SUBJECTS // 3))
+    cohort = replace(cohort, participants={"site": column})
+    medians = {site: np.median(cohort.X[column == site], axis=0) for site in ("A", "B")}
+    stacked = np.stack([medians[site] for site in column])
+    settings: dict[str, Any] = {"n_components": 2, "n_starts": 2, "level": 1}
+
+    data = cohort if kind == "array" else source(kind, cohort, tmp_path)
+    step = SiteMedians.fit(data)
+    model = ico.CorticalFactorization(**settings).fit(step.apply(data))
+
+    plain = ico.CorticalFactorization(**settings, mesh="fsaverage3").fit(cohort.X - stacked)
+    assert model.harmonization_ is step
+    np.testing.assert_allclose(model.components_, plain.components_, rtol=1e-5, atol=1e-5)
+    new = replace(cohort[:6], X=cohort.X[:6] + 0.5, participants={"site": column[:6]})
+    expected = plain.transform(new.X - stacked[:6])
+    for people in (new, step.apply(new)):
+        np.testing.assert_allclose(model.transform(people), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ArgumentError):
+        model.transform(new.X)
