@@ -28,7 +28,7 @@ def fit_on_cluster(model: ico.CorticalFactorization, X: Any) -> ico.CorticalFact
         n_workers=2,
         threads_per_worker=1,
         processes=False,
-        dashboard_address=None,
+        dashboard_address=":0",
         silence_logs="CRITICAL",
     )
     with cluster, distributed.Client(cluster, set_as_default=False) as client:

@@ -132,7 +132,7 @@ def two_processes() -> Iterator[Executor]:
 @pytest.fixture(scope="module")
 def dask_executor() -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "dashboard_address": None, "silence_logs": "CRITICAL"}
+    options = {"processes": False, "dashboard_address": ":0", "silence_logs": "CRITICAL"}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,

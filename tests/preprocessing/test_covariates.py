@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 import icofactor as ico
 from helpers.refusals import refused
-from helpers.sources import Sliced
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
-from icofactor.cohort.store.create import create_store
 from icofactor.maps.maps import Maps
 
 N = 60
@@ -147,45 +145,6 @@ def test_numbers_of_very_different_size() -> None:
     for z in (people["volume"], np.array(people["sex"]) == "M"):
         together = np.corrcoef(np.asarray(z, dtype=np.float64), adjusted.T)[0, 1:]
         np.testing.assert_allclose(together, 0, atol=1e-9)
-
-
-# ---------------------------------------------------------------------- how maps are read
-
-
-def test_maps_are_read_some_sites_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icofactor.maps.blocks.BLOCK_BYTES", 4 * N * 50)
-    people = table()
-    lazy = Sliced(np.random.default_rng(0).gamma(20, 0.1, (N, 642)).astype(np.float32))
-    covariates = Covariates.fit(lazy, ["age"], people)
-    model = CorticalFactorization(2, n_starts=1, tol=1e-3, refinement=None).fit(
-        covariates.apply(lazy, people)
-    )
-    assert lazy.most == N * 50
-    np.testing.assert_allclose(
-        model.transform(covariates.apply(lazy, people)), model.loadings_, rtol=1e-9, atol=1e-12
-    )
-
-
-def test_a_cohort_on_disk_is_read_once_for_the_regression_and_twice_for_the_fit(
-    tmp_path: Path,
-) -> None:
-    cohort = simulate_cohort(30, 2, mesh="fsaverage4", random_state=1)
-    stored = create_store(tmp_path / "cohort.store", [cohort], chunk_sites=256, chunk_subjects=30)
-    covariates = Covariates.fit(stored, ["age", "sex"])
-    whole = stored.bytes_read
-    assert 1 <= whole / (4 * 30 * 2562) < 1.2  # chunks are read whole
-    np.testing.assert_allclose(
-        covariates.coefficients,
-        Covariates.fit(cohort, ["age", "sex"]).coefficients,
-        rtol=1e-9,
-        atol=1e-12,
-    )
-    model = CorticalFactorization(2, n_starts=1).fit(covariates.apply(stored))
-    assert stored.bytes_read == 3 * whole
-    np.testing.assert_allclose(model.transform(stored), model.loadings_, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(model.transform(cohort), model.loadings_, rtol=1e-9, atol=1e-12)
-    for name in ("read_sites", "blocks"):
-        assert not hasattr(covariates.apply(stored), name), "a way to the maps past the covariates"
 
 
 # ---------------------------------------------------------------------- what is refused
