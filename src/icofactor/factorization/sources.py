@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -102,14 +103,12 @@ class Data:
             )
         # Block by block: of a file, nothing that lies between these sites is read.
         new_sums = np.asarray(self.maps.subset(sites=support)) @ weighted
-        return Statistics(
+        return replace(
+            stats,
             K=K,
             L=exchanged_columns(stats.L, fine.parent, changed, new_sums),
-            sq_norm=stats.sq_norm,
             energy=energy,
             counts=fine.sizes,
-            n_sites=stats.n_sites,
-            root_L=stats.root_L,
             faces=fine.faces,
         )
 
@@ -306,14 +305,12 @@ class Pyramid:
         energy = stats.energy[fine.parent]
         energy[changed] = self._of_faces(self._energy, children)
         new_sums = self._of_faces(self._sums, children).T
-        return Statistics(
+        return replace(
+            stats,
             K=diagonal_matrix(fine.sizes),
             L=exchanged_columns(stats.L, fine.parent, changed, new_sums),
-            sq_norm=stats.sq_norm,
             energy=energy,
             counts=fine.sizes,
-            n_sites=stats.n_sites,
-            root_L=stats.root_L,
             faces=fine.faces,
         )
 
