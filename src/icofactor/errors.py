@@ -124,25 +124,28 @@ class ArgumentError(ValueError):
     Parameters
     ----------
     argument : str
-        Name of the argument.
-    found : object
-        What was given, shown by `repr`, or a `Phrase` that describes it. None: the message does not
-        show it.
-    expected : str
-        What it must be, as in "must be EXPECTED", or a whole sentence that begins with a capital or
-        a brace. May refer to arguments in braces.
+        Name of the argument, as in Python. The command line shows the option in its place.
+    message : str
+        What was found and what to do, as in "must be a whole number ≥ 1; found 0". Shown as it is,
+        after the argument. A remedy names the option and the argument:
+        "pass --overwrite (overwrite=True)".
     """
 
-    def __init__(self, argument: str, found: object, expected: str) -> None:
-        self.argument, self.found, self.expected = argument, found, expected
-        super().__init__(argument, found, expected)
+    def __init__(self, argument: str, message: object, expected: str | None = None) -> None:
+        # With `expected`, the older form (argument, found, expected): rooms that still use it are
+        # being rewritten, and then this parameter and `describe` go.
+        self.argument, self.message, self.expected = argument, message, expected
+        self.found = message
+        super().__init__(argument, message, expected)
 
     def describe(self, naming: Naming = in_python) -> str:
-        """The message, with arguments named the reader's way."""
+        """The message, with the argument named the reader's way."""
+        if self.expected is None:
+            return f"{naming(self.argument, None)}: {escaped(self.message)}"
         expected = render(self.expected, naming)
         sentence = self.expected[:1] == "{" or self.expected[:1].isupper()
         text = expected if sentence else f"{naming(self.argument, None)} must be {expected}"
-        return text if self.found is None else f"{text}; found {shown(self.found)}"
+        return text if self.message is None else f"{text}; found {shown(self.message)}"
 
     def __str__(self) -> str:
         return self.describe()
