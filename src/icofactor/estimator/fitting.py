@@ -190,7 +190,7 @@ def statistics_of(
     """Return the statistics of the design, and a pyramid if divisions must not read the maps again."""
     sites = design.sites
     # Parcels are few, and read again at once.
-    if settings.columns != "partition" or maps.in_memory or sites.regions is not None:
+    if settings.columns != "partition" or sites.regions is not None:
         return Statistics.from_data(maps, design, accept_block=summary.add, report=report), None
     level = pyramid_level(sites, maps.n_subjects, design.level, settings.schedule.steps)
     pyramid = Pyramid.from_data(maps, sites, level, accept_block=summary.add, report=report)
