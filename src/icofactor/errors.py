@@ -135,7 +135,6 @@ class ArgumentError(ValueError):
         # With `expected`, the older form (argument, found, expected): rooms that still use it are
         # being rewritten, and then this parameter and `describe` go.
         self.argument, self.message, self.expected = argument, message, expected
-        self.found = message
         super().__init__(argument, message, expected)
 
     def describe(self, naming: Naming = in_python) -> str:

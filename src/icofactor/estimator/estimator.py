@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.estimator.fitted import FittedMaps
 from icofactor.estimator.fitting import Fitted, fit_maps
 from icofactor.estimator.inputs import (
@@ -474,8 +474,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         Z = check_array(X)
         if Z.shape[1] != len(self.components_):
-            expected = f"loadings on {len(self.components_)} components"
-            raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
+            message = f"must be loadings on {len(self.components_)} components"
+            raise ArgumentError("X", f"{message}; found {Z.shape[1]} columns")
         return self.centering_.undone(np.asarray(Z) @ self.components_)
 
     def score(self, X: Any, y: None = None) -> float:
@@ -500,10 +500,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             sums += result["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
-            what = (
-                "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
+            message = (
+                "equals the fitted subjects' mean map everywhere: there is no variance to explain"
             )
-            raise ArgumentError("X", None, what)
+            raise ArgumentError("X", message)
         return 1 - error / variance
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

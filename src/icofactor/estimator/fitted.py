@@ -99,7 +99,7 @@ class FittedMaps:
         hemi = self.hemi_ if self.hemi_ != "both" else None
         maps, _ = read_input(data, self.sites_, hemi)
         if maps.n_subjects < 1:
-            raise ArgumentError("X", None, "X has no subjects (0 rows)")
+            raise ArgumentError("X", "has no subjects (0 rows)")
         # A wrong executor is refused before the first block is read.
         check_executor(executor)
         maps = replace(maps, executor=executor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icofactor.errors import ArgumentError, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.factorization.extrapolation import (
     EXTRAPOLATIONS,
     PLAIN_UPDATES,
@@ -84,11 +84,11 @@ def method_named(name: str) -> Method:
     scheme = SCHEMES.get(scheme_name)
     if extrapolation and scheme and scheme.signed_maps and not extrapolation.signed:
         reason = (
-            f"{{method='{name}'}} does not exist: {prefix}- extrapolates logarithms and "
+            f"{name!r} does not exist: {prefix}- extrapolates logarithms and "
             f"{scheme.text.name} has negative values; use {quoted(names_of(scheme))}"
         )
-        raise ArgumentError("method", None, reason)
-    raise ArgumentError("method", name, f"one of {literal(', '.join(METHODS))}")
+        raise ArgumentError("method", reason)
+    raise ArgumentError("method", f"must be one of {', '.join(METHODS)}; found {shown(name)}")
 
 
 def for_negative_data() -> str:

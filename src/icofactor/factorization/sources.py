@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design, all_but, diagonal_matrix, exchanged_columns
 from icofactor.factorization.gathering import AcceptBlock, gather
 from icofactor.factorization.statistics import Statistics, weigh_rows
@@ -324,9 +324,9 @@ class Pyramid:
 
     def _check(self, design: Design) -> None:
         if design.kind != "partition" or design.faces[:, 0].max() > self.max_level:
-            actual = Phrase(f"{design.kind} columns, faces at level {design.faces[:, 0].max()}")
-            expected = f"of partition columns, at most at level {self.max_level} of this pyramid"
-            raise ArgumentError("design", actual, expected)
+            message = f"must have partition columns, at most at level {self.max_level}"
+            actual = f"{design.kind} columns, faces at level {design.faces[:, 0].max()}"
+            raise ArgumentError("design", f"{message}; found {actual}")
 
 
 # What answers a division.

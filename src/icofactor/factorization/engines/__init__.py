@@ -54,8 +54,8 @@ def check_engine(engine: str) -> None:
     """Refuse what is not an engine, before any work."""
     check_value("engine", engine, OneOf(ENGINES))
     if engine == "jax" and find_spec("jax") is None:
-        message = "{engine='jax'} needs jax, which is not installed: pip install 'icofactor[jax]'"
-        raise ArgumentError("engine", None, message)
+        message = "jax is not installed; run pip install 'icofactor[jax]'"
+        raise ArgumentError("engine", message)
 
 
 def choose_engine(
