@@ -70,17 +70,6 @@ def test_logarithms_lock_no_zeros(scheme: str, real_20: Statistics) -> None:
     assert zeros["LE-"] == zeros[""] == 0
 
 
-def test_logarithms_lock_fewer_zeros_on_320_faces(real_320: Statistics) -> None:
-    """There are zeros that both share: the faces of the medial wall, where X is zero."""
-    count = {
-        p: (run_starts(real_320, p + "PNNMF", N_D, 3, 300, "paper").state.B == 0).sum()
-        for p in ("E-", "LE-")
-    }
-    wall = (real_320.L == 0).all(axis=0).sum() * N_D * 3
-    assert count["LE-"] == wall
-    assert count["E-"] > 2 * count["LE-"]
-
-
 # ---------------------------------------------------------------- the rules themselves
 
 

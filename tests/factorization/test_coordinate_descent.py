@@ -1,4 +1,4 @@
-"""CD-PNNMF and CD-SPNNMF: one sweep against the closed form on the full X; objectives; refusal under paper rules."""
+"""CD-PNNMF and CD-SPNNMF: one sweep against the closed form on the full X; objectives."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 
 from helpers.problems import random_factors, small
 from icofactor.factorization._multistart import multistart
-from icofactor.factorization._solve import solve
-from icofactor.factorization.methods import METHODS, PAPER_METHODS
+from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes import nonnegative
 from icofactor.factorization.schemes.base import Problem
 from icofactor.factorization.update import begin
@@ -64,29 +63,3 @@ def test_the_objective_never_rises_and_is_that_of_the_plain_scheme(name: str, ki
     p = Problem.of(stats, plain)
     again = begin(p, plain, found.B[None], found.C[None])
     np.testing.assert_allclose(again.objective[0], found.objective[-1], rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", CD)
-def test_it_needs_far_fewer_updates_than_multiplicative_ones(name: str) -> None:
-    stats = small().stats
-    plain = multistart(
-        stats, name.removeprefix("CD-"), 3, n_starts=8, n_iter=600, random_state=0, engine="numpy"
-    )
-    found = multistart(stats, name, 3, n_starts=8, n_iter=30, random_state=0, engine="numpy")
-    least, early = np.median(plain.final_objectives), np.median(plain.objectives[:, 30])
-    assert np.median(found.final_objectives) - least < 1e-5 * least
-    assert early - least > 1e-2 * least
-
-
-@pytest.mark.parametrize("name", CD)
-def test_the_paper_does_not_have_it(name: str) -> None:
-    assert name not in PAPER_METHODS
-    with pytest.raises(
-        ValueError, match=f"method='{name}' is not a method of the paper; use rules='default'"
-    ):
-        solve(small().stats, name, 3, rules="paper")
-
-
-def test_added_methods_follow_the_eleven() -> None:
-    assert tuple(METHODS)[:11] == PAPER_METHODS
-    assert tuple(METHODS)[11:] == (*CD, "parts")

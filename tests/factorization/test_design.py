@@ -77,23 +77,6 @@ def test_division_equals_assembly_from_faces(made: tuple[Design, list[Design]]) 
     np.testing.assert_array_equal(design.root, design.faces[:, 1] // 4 ** design.faces[:, 0])
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.sampled_from(KINDS).flatmap(divided_designs))
-def test_only_changed_columns_change(made: tuple[Design, list[Design]]) -> None:
-    design, before = made
-    if not before:
-        return
-    coarse = before[-1]
-    changed = design.changed_columns(coarse)
-    same = np.setdiff1d(np.arange(design.n_columns), changed)
-    old, new = coarse.matrix.toarray(), design.matrix.toarray()
-    np.testing.assert_array_equal(new[:, same], old[:, design.parent[same]])
-    children = np.flatnonzero(design.faces[:, 0] != coarse.faces[design.parent, 0])
-    assert set(children) <= set(changed)
-    if design.kind != "smooth":
-        np.testing.assert_array_equal(changed, children)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_order_after_a_division(kind: str) -> None:
     design = Design(Sites.icosphere(3, on="faces"), kind, sigma=COVERING[kind])
@@ -151,26 +134,14 @@ def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, ta
         assert D[D[:, k] > 0, k].min() >= np.exp(-tau) * (1 - 1e-12)
 
 
-def test_what_the_columns_cover() -> None:
-    """A tenth of the sphere with the paper's σ; all faces with 0.0692, but the twelve corners only from 0.06922 on."""
-    faces, vertices = Sites.icosphere(5, on="faces"), Sites.icosphere(5)
-    bare = lambda sites, sigma: (
-        np.asarray(Design(sites, "exponential", sigma=sigma).matrix.sum(axis=1)) == 0
-    ).sum()
-    assert Design(faces, "exponential").sigma == 0.015
-    assert 0.07 < 1 - bare(faces, 0.015) / faces.n < 0.12
-    assert bare(faces, 0.0692) == 0 and bare(faces, 0.066) > 0
-    assert bare(vertices, 0.0692) == 12 and bare(vertices, 0.06923) == 0
-
-
 def test_faces_narrower_than_the_mesh_have_no_column() -> None:
     """The paper's σ on the vertices of fsaverage5: at level 3 the columns fall between the sites."""
     design = Design(Sites.icosphere(5), "exponential", level=2)
     assert design.n_columns == 320
     assert not design.divisible.any()
-    with refused("positions", r"found \[0, 100\]"):
+    with refused("positions"):
         design.divide([0, 100])
-    with refused("sigma", r"found 0\.015"):
+    with refused("sigma"):
         Design(design.sites, "exponential", level=3)
     faces = Design(Sites.icosphere(4, on="faces"), "exponential", level=4)
     assert faces.n_columns == 20 * 4**4
@@ -242,49 +213,37 @@ def test_a_face_with_one_site_is_not_divided() -> None:
     design = Design(sites.subset(keep))
     assert design.counts[6] == 1
     np.testing.assert_array_equal(design.divisible, np.arange(20) != 6)
-    with refused("positions", r"found \[6\]"):
+    with refused("positions"):
         design.divide([5, 6])
     fine = Design(sites, level=3)
     assert not fine.divisible.any()
-    with refused("positions", r"found \[0\]"):
+    with refused("positions"):
         fine.divide([0])
 
 
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"kind": "wavelet"},
-        {"level": 4},
-        {"level": -1},
-        {"level": 1.0},
-        {"kind": "smooth", "sigma": 0.0},
-        {"kind": "smooth", "sigma": np.nan},
-        {"kind": "smooth", "tau": -1.0},
-        {"kind": "smooth", "tau": np.inf},
-    ],
-)
+WRONG_DESIGNS = [
+    {"kind": "wavelet"},
+    {"level": 4},
+    {"level": -1},
+    {"level": 1.0},
+    {"kind": "smooth", "sigma": 0.0},
+    {"kind": "smooth", "sigma": np.nan},
+    {"kind": "smooth", "tau": -1.0},
+    {"kind": "smooth", "tau": np.inf},
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_DESIGNS)
 def test_wrong_designs(arguments: dict[str, Any]) -> None:
-    sites, last = Sites.icosphere(3, on="faces"), list(arguments)[-1]
-    with refused(last, f"found {arguments[last]!r}"):
+    sites = Sites.icosphere(3, on="faces")
+    argument = list(arguments)[-1]
+    with refused(argument):
         Design(sites, **arguments)
-    with refused(last):
+    with refused(argument):
         Design.from_faces(sites, np.array([[0, 0]]), **arguments)
-
-
-def test_a_design_that_reaches_no_site() -> None:
-    sites = Sites.icosphere(1)
-    corners = sites.subset(np.arange(sites.n) < 12)  # as far from the faces' centres as can be
-    with refused("sigma", "12 sites"):
-        Design(corners, "exponential")
-
-
-def test_an_empty_mask() -> None:
-    sites = Sites.icosphere(1)
-    with refused("sites"):
-        Design(sites.subset(np.zeros(sites.n, dtype=bool)))
 
 
 @pytest.mark.parametrize("faces", [[0, 1, 2], [[4, 0]], [[-1, 0]], [[0, 20]], [[1, -1]]])
@@ -299,9 +258,10 @@ def test_wrong_positions(positions: Any) -> None:
         Design(Sites.icosphere(3, on="faces")).divide(positions)
 
 
-def test_designs_are_read_only() -> None:
-    design = Design(Sites.icosphere(2, on="faces")).divide([1])
-    for array in (design.faces, design.parent, design.site_column):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
-    assert design.divide([]).n_columns == design.n_columns
+def test_sites_that_no_column_reaches() -> None:
+    sites = Sites.icosphere(1)
+    corners = sites.subset(np.arange(sites.n) < 12)
+    with refused("sigma"):
+        Design(corners, "exponential")
+    with refused("sites"):
+        Design(sites.subset(np.zeros(sites.n, dtype=bool)))

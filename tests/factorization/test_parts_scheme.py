@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,6 @@ from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
 from icofactor.factorization.starts import draw_starts, seeds_of, stream
 from icofactor.factorization.update import advance, begin
-from icofactor.results.recurrence_text import in_one_line
 
 SITES = ico.Sites.named("fsaverage3")
 
@@ -85,15 +84,6 @@ def test_hard_starts_are_those_of_a_naive_kmeans(seed: int) -> None:
     for start in range(3):
         expected = naive_hard_parts(profiles, naive_seeds(profiles, draws[start]), 50)
         np.testing.assert_array_equal(own[start], expected)
-
-
-def test_hard_starts_recover_what_is_hard() -> None:
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 3, 60)
-    profiles = np.linalg.qr(rng.standard_normal((9, 3)))[0].T[truth] * rng.uniform(0.5, 2, (60, 1))
-    fit, own = hard_parts(profiles, rng.random((20, 3)))
-    best = own[np.square(fit.max(axis=1)).sum(axis=1).argmax()]
-    assert len({(a, b) for a, b in zip(truth, best, strict=True)}) == 3
 
 
 def test_an_empty_part_begins_again() -> None:
@@ -173,15 +163,6 @@ def test_parts_reach_what_a_naive_descent_reaches() -> None:
     assert match.similarity.min() > 0.999
 
 
-def test_parts_hardly_overlap_and_project() -> None:
-    stats = ico.Statistics.from_data(deviations(2), ico.Design(SITES, level=1))
-    best = ico.multistart(stats, "parts", 4, n_starts=10, n_iter=200, random_state=0)
-    W = best.B * np.sqrt(stats.counts)[:, None]
-    cosines = (W.T @ W) / np.outer(*(np.linalg.norm(W, axis=0),) * 2)
-    assert (cosines[~np.eye(4, dtype=bool)]).mean() < 0.08
-    np.testing.assert_allclose(best.C, best.B.T @ stats.L.T, rtol=1e-10)
-
-
 @pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
 def test_more_people_than_faces_are_left_out_exactly(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -203,13 +184,6 @@ def test_more_people_than_faces_are_left_out_exactly(
     np.testing.assert_allclose(found.C, state.C[0], rtol=0, atol=1e-10 * abs(state.C).max())
 
 
-def test_a_start_depends_on_its_number_only() -> None:
-    stats = ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1))
-    few = ico.multistart(stats, "parts", 3, n_starts=4, n_iter=30, random_state=5)
-    many = ico.multistart(stats, "parts", 3, n_starts=9, n_iter=30, random_state=5)
-    np.testing.assert_allclose(many.objectives[:4], few.objectives, rtol=1e-9)
-
-
 def test_recurrence_counts_components_that_come_back() -> None:
     rng = np.random.default_rng(0)
     best, weights = rng.random((50, 3)), rng.integers(1, 9, 50).astype(float)
@@ -219,54 +193,46 @@ def test_recurrence_counts_components_that_come_back() -> None:
     share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0002, 1.0003, 2.0]), weights)
     assert n_near == 3
     np.testing.assert_allclose(share, [1 / 3, 1.0, 1.0])
-    assert in_one_line(share, n_near).startswith("2 of 3 components")
 
 
 def test_recurrence_says_when_it_cannot_judge() -> None:
     bases, weights = np.random.default_rng(0).random((4, 20, 2)), np.ones(20)
     share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0001, 3.0]), weights)
     assert n_near == 2 and np.isnan(share).all()
-    assert "cannot be judged" in in_one_line(share, n_near)
 
 
 def test_dead_components_stay_finite() -> None:
-    X = deviations(0)
-    stats = ico.Statistics.from_data(X, ico.Design(SITES, level=1))
-    p = Problem.of(stats, METHODS["parts"].scheme)
-    B = np.abs(np.random.default_rng(0).standard_normal((1, stats.n_columns, 3)))
-    B[..., 1] = 0.0
-    state = begin(p, METHODS["parts"].scheme, B, p.project(B))
-    for _ in range(5):
-        state = advance(p, METHODS["parts"], state)
-        assert np.isfinite(state.B).all() and np.isfinite(state.objective).all()
-    assert replace(state).age == 5
+    stats = ico.Statistics.from_data(deviations(0), ico.Design(SITES, level=1))
+    B = np.abs(np.random.default_rng(0).standard_normal((stats.n_columns, 3)))
+    B[:, 1] = 0.0
+    solution = ico.solve(stats, "parts", start=(B, None), n_iter=5)
+    assert np.isfinite(solution.B).all() and np.isfinite(solution.objective).all()
 
 
-@pytest.mark.parametrize("variability", [0.008, 0.165])
-def test_the_truth_is_found_from_every_seed(variability: float) -> None:
-    """Maps ≥ .97, loadings ≥ .95, also where people vary as little as in real thickness."""
-    cohort = ico.simulate_cohort(random_state=0, variability=variability)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hemisphere", "variability"), [("left", 0.008), ("left", 0.165), ("both", 0.165)]
+)
+def test_the_truth_is_found_from_every_seed(hemisphere: Any, variability: float) -> None:
+    """Also where people vary as little as in real thickness."""
+    cohort = ico.simulate_cohort(hemisphere=hemisphere, random_state=0, variability=variability)
     assert cohort.truth is not None
     for seed in (0, 1):
-        model = ico.CorticalFactorization(10, method="parts", random_state=seed).fit(cohort)
+        model = ico.CorticalFactorization(10, random_state=seed).fit(cohort)
         match = ico.match_components(model, cohort.truth.components)
-        loadings = [
-            np.corrcoef(model.loadings_[:, a], cohort.truth.loadings[:, b])[0, 1]
-            for a, b in zip(match.a, match.b, strict=True)
-        ]
+        correlations = np.corrcoef(model.loadings_.T, cohort.truth.loadings.T)[:10, 10:]
         assert match.mean >= 0.97
-        assert np.mean(loadings) >= 0.95
+        assert correlations[match.a, match.b].mean() >= 0.95
 
 
 def test_the_best_of_hard_starts_are_drawn_like_all_of_them() -> None:
     """In float32: the partitions that explain most, in their order."""
     method = METHODS["parts"]
-    p = Problem.of(
-        ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme
-    )
-    every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), n_best=n)[0] for n in (None, 4))
+    stats = ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1))
+    p = Problem.of(stats, method.scheme)
+    starts = [draw_starts(p, method, 3, seeds_of(0), range(12), n)[0] for n in (None, 4)]
     profiles = (p.L / np.sqrt(p.row_sums)).T
-    draws = np.stack([stream(seeds_of(0), i).random(3) for i in range(12)])
+    draws = np.stack([stream(seeds_of(0), number).random(3) for number in range(12)])
     explained = np.square(hard_parts(profiles, draws)[0].max(axis=1)).sum(axis=1)
     best = np.sort(np.argsort(-explained, kind="stable")[:4])
-    np.testing.assert_allclose(few, every[best], atol=1e-5 * every.max())
+    np.testing.assert_allclose(starts[1], starts[0][best], atol=1e-5 * starts[0].max())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.errors import ArgumentError
 from icofactor.maps.blocks import Arrays, Levelled, Rows, add_strip, as_slice, summarize
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import Report, map_blocks
@@ -24,7 +25,7 @@ def gather(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over the maps."""
     if not maps.n_sites:
-        raise ValueError("X has no sites")
+        raise ArgumentError("X", "has no sites")
     sums = np.zeros((columns.shape[1], maps.n_subjects))
     site_energy = np.empty(maps.n_sites)
     for sites, result in map_blocks(_column_sums, maps, columns, report=report):

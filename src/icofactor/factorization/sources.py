@@ -232,8 +232,8 @@ class Pyramid:
         if level is None:
             level = sites.max_level
         if not 0 <= level <= sites.max_level:
-            expected = f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}"
-            raise ValueError(expected)
+            message = f"must be from 0 to {sites.max_level}, the mesh's own; found {level}"
+            raise ArgumentError("level", message)
         face = sites.face_at(level)
         n_faces = sites.n_roots * 4**level
         entries = (sites.weigh(np.ones(sites.n)), face, np.arange(sites.n + 1))

@@ -9,12 +9,10 @@ import pytest
 
 from helpers.problems import METHODS_AND_RULES, relative, small
 from icofactor.factorization import engines
-from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Course, Run, iterate, solve
-from icofactor.factorization.engines import check_engine, choose_engine, cpu
+from icofactor.factorization._solve import Course, Run, iterate
+from icofactor.factorization.engines import choose_engine, cpu
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.sources import Data
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
@@ -155,19 +153,6 @@ def test_answers_do_not_depend_on_threads_or_tasks(
     np.testing.assert_array_equal(run.state.B, other.state.B)
 
 
-def test_refinement_gives_the_same_on_both_engines() -> None:
-    problem = small()
-    start = solve(problem.stats, "CD-PNNMF", 3, n_iter=30, random_state=0)
-    source = Data(problem.X, problem.design.sites)
-    schedule = Refinement(steps=4, faces=3, n_iter=5)
-    compiled, generic = (
-        refine(source, problem.design, problem.stats, start, schedule, engine=engine)
-        for engine in ("cpu", "numpy")
-    )
-    np.testing.assert_array_equal(compiled.design.faces, generic.design.faces)
-    np.testing.assert_allclose(compiled.solution.objective, generic.solution.objective, rtol=1e-9)
-
-
 def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     p, _ = posed(small().stats, "LE-PNNMF", "default", 3, 1)
     method = METHODS["LE-PNNMF"]
@@ -176,7 +161,5 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
     assert choose_engine("auto", p, method, 3, 10).name == "cpu"
     monkeypatch.setattr(engines, "has_numba", lambda: False)
     assert choose_engine("auto", p, method, 3, 10).name == "numpy"
-    with pytest.warns(UserWarning, match="needs numba"):
+    with pytest.warns(UserWarning):
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
-    with pytest.raises(ValueError, match="engine must be one of"):
-        check_engine("gpu")
