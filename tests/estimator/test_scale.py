@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.marking import slow_but
+from helpers.refusals import refused
 from icofactor import CorticalFactorization, Refinement
 from icofactor.errors import DivergenceError
 from icofactor.factorization.methods import METHODS
@@ -81,13 +81,6 @@ def test_the_unit_of_the_data_does_not_matter(method: str, c: float) -> None:
     assert np.abs(loadings - found.loadings_).max() <= 1e-9 * np.abs(found.loadings_).max()
 
 
-@pytest.mark.parametrize("c", slow_but([1e-30, 1e30], 1e30))
-@pytest.mark.parametrize("method", slow_but(METHODS, "DL", "CD-PNNMF", "parts"))
-def test_nor_does_it_for_streamed_data(method: str, c: float, tmp_path: Path) -> None:
-    np.save(tmp_path / "X.npy", c * maps())
-    assert_same(fit(np.load(tmp_path / "X.npy", mmap_mode="r"), method), reference(method), c)
-
-
 @pytest.mark.parametrize("center", ["mean", "zscore"])
 @pytest.mark.parametrize("method", ["DL", "PPNMF", "parts"])
 def test_nor_for_what_is_left_after_centering(method: str, center: str) -> None:
@@ -105,11 +98,9 @@ def test_powers_of_two_change_no_bit(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", slow_but(METHODS, "DL", "CD-PNNMF", "parts"))
-@pytest.mark.parametrize("c", slow_but([1e-30, 1e30], 1e-30))
-def test_single_precision_where_it_holds_the_values(method: str, c: float) -> None:
-    X = (c * maps()).astype(np.float32)
+def test_single_precision_where_it_holds_the_values(method: str) -> None:
+    X = (1e-30 * maps()).astype(np.float32)
     assert_same(fit(X, method), fit(X.astype(np.float64), method), 1.0, 1e-12)
-    assert_same(fit(X, method), reference(method), c, 1e-5)
 
 
 @pytest.mark.parametrize("method", ["DL", "CD-PNNMF"])
@@ -122,55 +113,43 @@ def test_a_penalty_given_as_a_number_is_the_number(method: str) -> None:
     assert_same(found, before, 1e5)
 
 
-def fit_and_listen(
-    X: np.ndarray, method: str, **changes: Any
-) -> tuple[CorticalFactorization | None, list[str]]:
+def fit_and_listen(X: np.ndarray, method: str, **changes: Any) -> tuple[Any, int]:
+    """Return the fit, None where it diverged, and the number of warnings to users."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
-            found = fit(X, method, **changes)
+            model = fit(X, method, **changes)
         except DivergenceError:
-            found = None
-    assert not [one for one in raised if issubclass(one.category, RuntimeWarning)]
-    return found, [str(one.message) for one in raised]
+            model = None
+    categories = [warning.category for warning in raised]
+    assert RuntimeWarning not in categories
+    return model, categories.count(UserWarning)
 
 
 @pytest.mark.parametrize(("method", "penalty"), [("DL", 5.0), ("LE-PNNMF", None), ("SPNNMF", 0.5)])
 def test_the_papers_rules_are_literal_and_warn(method: str, penalty: float | None) -> None:
-    changes: dict[str, Any] = {"rules": "paper", "refinement": None}
-    found, said = fit_and_listen(1e-3 * maps(), method, **changes)
-    assert any("dwarfs the data" in one for one in said)
-    if found is None:  # its step is literal too, and far too long
+    model, n_warnings = fit_and_listen(1e-3 * maps(), method, rules="paper", refinement=None)
+    assert n_warnings
+    if model is None:
+        # Its step is literal too, and far too long.
         assert method == "DL"
         return
-    assert found.solution_.penalty == (
-        penalty or pytest.approx(1 / np.linalg.norm(found.refined_.stats.L))
-    )
-    assert found.explained_ < 0 and any("explain less than the mean map" in one for one in said)
+    literal = penalty or pytest.approx(1 / np.linalg.norm(model.refined_.stats.L))
+    assert model.solution_.penalty == literal
+    assert model.explained_ < 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "remedy"),
-    [
-        ({"penalty": 1e5}, "give a penalty below 1e+05"),
-        ({"lift": False, "level": 0, "refinement": None}, "use lift=True"),
-    ],
-)
-def test_a_fit_that_explains_nothing_says_so(changes: dict[str, Any], remedy: str) -> None:
-    rough = maps() + np.random.default_rng(0).gamma(
-        2, 3, SITES.n
-    )  # the same for all: nothing that faces could hold
-    found, said = fit_and_listen(rough, "CD-SPNNMF", **changes)
-    assert found is not None and found.explained_ < 0
-    named = [one for one in said if "explain less than the mean map" in one]
-    assert len(named) == 1 and remedy in named[0]
+@pytest.mark.parametrize("changes", [{"penalty": 1e5}, {"lift": False, "refinement": None}])
+def test_a_fit_that_explains_nothing_is_warned_of(changes: dict[str, Any]) -> None:
+    # The same roughness for all: nothing that faces could hold.
+    rough = maps() + np.random.default_rng(0).gamma(2, 3, SITES.n)
+    model, n_warnings = fit_and_listen(rough, "CD-SPNNMF", **changes)
+    assert model.explained_ < 0 and n_warnings
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e-200, 1e200])
 @pytest.mark.parametrize("center", ["auto", "zscore"])
 def test_values_that_cannot_be_squared_are_refused(center: str, scale: float) -> None:
     """Without a warning of NumPy before."""
-    with pytest.raises(
-        ValueError, match=r"X contains (values|no value) beyond .* to square; use other units"
-    ):
+    with refused("X"):
         fit(scale * maps(), "parts", center=center)
