@@ -68,8 +68,8 @@ class FittedMaps:
         self.n_iter_ = self.solution_.n_iter
         self.n_constant_sites_ = self.centering_.at(self.mask_).n_constant
         # In one order in memory, whether fitted or read from a file: sums then have the same bits.
-        loadings = np.ascontiguousarray(self.loadings_.T)
-        deviations = self.centering_.deviations(loadings)
+        profiles = np.ascontiguousarray(self.loadings_.T)
+        deviations = self.centering_.deviations(profiles)
         # What a component carries alone: ‖w‖² Σ (c − mean)².
         sizes = self.sites_.weigh(np.square(self.components_).T).sum(axis=0)
         self.explained_variance_ = sizes * np.square(deviations).sum(axis=1)
