@@ -31,17 +31,14 @@ def quick(**changes: Any) -> CorticalFactorization:
     return CorticalFactorization(**{"n_components": 4, "n_starts": 3, "tol": 1e-4, **changes})
 
 
-def sphere_image(data: dict[str, np.ndarray], order: np.ndarray | None = None) -> Any:
-    """A SurfaceImage on fsaverage3's sphere, its vertices in another order if asked for."""
+def sphere_image(data: dict[str, np.ndarray]) -> Any:
+    """A SurfaceImage on fsaverage3's sphere."""
     from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
     sites = Sites.named("fsaverage3")
-    assert sites.triangles is not None
-    order = np.arange(sites.n) if order is None else order
-    new_number = np.argsort(order)
-    part = InMemoryMesh(100 * sites.coordinates[order], new_number[sites.triangles])
-    mesh = PolyMesh(**dict.fromkeys(data, part))
-    return SurfaceImage(mesh, {side: np.ascontiguousarray(x.T[order]) for side, x in data.items()})
+    mesh = InMemoryMesh(100 * sites.coordinates, sites.triangles)
+    maps = {side: np.ascontiguousarray(x.T) for side, x in data.items()}
+    return SurfaceImage(PolyMesh(**dict.fromkeys(data, mesh)), maps)
 
 
 # ---------------------------------------------------------------------- kinds of arrays
@@ -58,6 +55,9 @@ def _unaligned(X: np.ndarray, folder: Path) -> np.ndarray:
 
 
 KINDS: dict[str, Any] = {
+    "int16": lambda X, _: X.astype(np.int16),
+    "uint8": lambda X, _: X.astype(np.uint8),
+    "big-endian integers": lambda X, _: X.astype(">i4"),
     "float16": lambda X, _: X.astype(np.float16),
     "float32": lambda X, _: X.astype(np.float32),
     "big-endian": lambda X, _: X.astype(">f8"),
@@ -76,18 +76,13 @@ KINDS: dict[str, Any] = {
 def test_every_kind_of_array_gives_the_same_answer(
     kind: str, X: np.ndarray, tmp_path: Path
 ) -> None:
+    # Whole numbers, which all of these types hold.
+    X = 8 * X
     array = KINDS[kind](X, tmp_path)
     model = quick().fit(array)
     expected = quick().fit(X)
     np.testing.assert_array_equal(model.components_, expected.components_)
     np.testing.assert_array_equal(model.transform(array), expected.transform(X))
-
-
-@pytest.mark.parametrize("kind", ["int16", "uint8", "int64", ">i4"])
-def test_whole_numbers_give_the_same_answer(kind: str, X: np.ndarray) -> None:
-    whole = np.round(10 * X)
-    model = quick().fit(whole.astype(kind))
-    np.testing.assert_array_equal(model.components_, quick().fit(whole).components_)
 
 
 # ---------------------------------------------------------------------- SurfaceImages and cohorts
@@ -101,14 +96,6 @@ def test_a_surface_image_of_one_hemisphere(X: np.ndarray) -> None:
     np.testing.assert_allclose(one, model.loadings_[:1], rtol=1e-8)
 
 
-def test_a_surface_image_in_any_vertex_order(X: np.ndarray) -> None:
-    order = np.random.default_rng(0).permutation(642)
-    model, expected = quick().fit(sphere_image({"left": X}, order)), quick().fit(X)
-    assert model.sites_.level == 3
-    assert model.explained_ == pytest.approx(expected.explained_, abs=2e-3)
-    assert ico.match_components(model.components_, expected.components_[:, order]).mean > 0.99
-
-
 def test_two_hemispheres_share_loadings_and_split_components(X: np.ndarray) -> None:
     image = sphere_image({"left": X, "right": X[:, ::-1]})
     model = quick().fit(image)
@@ -120,8 +107,6 @@ def test_two_hemispheres_share_loadings_and_split_components(X: np.ndarray) -> N
         model.components_, quick().fit(joined).components_, rtol=1e-8, atol=1e-10
     )
     np.testing.assert_array_equal(model.sites_.hemisphere, np.repeat([0, 1], 642))
-    rebuilt = model.inverse_transform(model.loadings_)
-    assert np.square(joined - rebuilt).sum() == pytest.approx(model.error_, rel=1e-8)
     left = quick(hemi="left").fit(image)
     np.testing.assert_allclose(left.components_, quick().fit(X).components_, rtol=1e-8, atol=1e-10)
 
@@ -245,9 +230,7 @@ def test_a_mesh_is_a_name_sites_a_file_or_a_pair(sphere_file: Path, X: np.ndarra
     joint = quick(hemi="both").fit(both).components_
     for pair in (
         (one, one),
-        (sphere_file, sphere_file),
-        [str(sphere_file), one],
-        ("fsaverage3", "fsaverage3"),
+        [str(sphere_file), "fsaverage3"],
     ):
         np.testing.assert_allclose(
             quick(mesh=pair).fit(both).components_, joint, rtol=1e-8, atol=1e-10
@@ -261,14 +244,6 @@ def test_wrong_files_of_a_mesh(sphere_file: Path) -> None:
         sites_for(1284, sphere_file, "both")
     with refused("mesh"):
         sites_for(641, sphere_file)
-
-
-def test_points_without_a_mesh(X: np.ndarray) -> None:
-    points = np.random.default_rng(0).standard_normal((642, 3))
-    sites = Sites.from_sphere(points / np.linalg.norm(points, axis=1, keepdims=True))
-    model = quick(mesh=sites, level=1).fit(X)
-    assert model.sites_ is sites
-    assert 0 < model.explained_ < 1
 
 
 # ---------------------------------------------------------------------- masks
