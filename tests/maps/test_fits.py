@@ -108,23 +108,22 @@ class Pickled(Executor):
 
 @pytest.mark.parametrize("kind", ["array", "memmap", "store"])
 def test_a_task_is_as_large_as_its_block(kind: str, cohort: ico.Cohort, tmp_path: Path) -> None:
-    """Of a store it is an address, with the block's own rows of what is taken out; bits stay."""
+    """Of a store it is an address, with the block's rows of what is taken out; bits stay."""
     table = {"age": np.linspace(20, 80, N_SUBJECTS), "site": ["A", "B"] * (N_SUBJECTS // 2)}
-    executor, data = Pickled(), source(kind, cohort, tmp_path)
-    X = data.X if kind == "store" else data
+    executor = Pickled()
+    data = source(kind, cohort, tmp_path)
+    X = getattr(data, "X", data)
     combat = ico.preprocessing.ComBat("site", nonnegative=False, min_scans=3)
     harmonized = combat.fit_transform(X, table)
-    adjusted = ico.Covariates.fit(harmonized, ["age"], table, nonnegative=False).apply(
-        harmonized, table
-    )
+    covariates = ico.Covariates.fit(harmonized, ["age"], table, nonnegative=False)
     halves = Maps((Maps(cohort.X[:, :300]), Maps(cohort.X[:, 300:])), joined="sites")
-    for maps in (X, adjusted, halves):
-        settings: dict[str, Any] = {"weights": np.linspace(1, 3, N_SITES), "mask": MASK}
-        there = fits(settings, maps, executor)
-        for values, expected in zip(there, fits(settings, maps), strict=True):
+    settings = {"weights": np.linspace(1, 3, N_SITES), "mask": MASK}
+    for maps in (X, covariates.apply(harmonized, table), halves):
+        remote = fits(settings, maps, executor)
+        for values, expected in zip(remote, fits(settings, maps), strict=True):
             np.testing.assert_array_equal(values, expected)
-    values = 0 if kind == "store" else 4 * N_SUBJECTS * HEIGHT
-    assert max(executor.sizes) < values + 8 * HEIGHT * 30 + 4000
+    bytes_of_values = 0 if kind == "store" else 4 * N_SUBJECTS * HEIGHT
+    assert max(executor.sizes) < bytes_of_values + 8 * HEIGHT * 30 + 4000
 
 
 def test_a_task_of_a_dask_array_has_its_own_chunks() -> None:
