@@ -28,14 +28,6 @@ def test_what_float32_loses_of_an_offset_is_subtracted_too() -> None:
     assert np.abs(x - offset.astype(np.float32) - (x - offset)).max() > 1e-5
 
 
-@pytest.mark.parametrize(("Z", "expected"), [(None, np.float32), (np.ones((4, 1)), np.float64)])
-def test_only_regressions_need_float64(Z: np.ndarray | None, expected: type) -> None:
-    row = np.full((1, 3), 2.0)
-    x = np.ones((3, 4), np.float32)
-    adjusted = Adjustment(Z=Z, removed=row, offset=row, scale=row, shift=row).apply(x)
-    assert adjusted.dtype == expected and (x == 1).all()
-
-
 def test_values_below_zero_are_counted_but_not_rounding_or_nan() -> None:
     x = np.array([[-1e-12, -0.5, np.nan], [2.0, -3.0, 0.0]])
     floored, n_below = floor_at_zero(x)

@@ -102,18 +102,6 @@ def test_values_that_float32_cannot_square_stay_in_float64(unit: float, expected
     assert as_block(np.full((3, 4), unit, np.float32), single=True).dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [("f2", "f4"), (">f4", "f4"), ("i2", "f4"), ("u1", "f4"), ("i4", "f8"), ("f8", "f8")],
-)
-def test_types_of_blocks(stored: str, expected: str) -> None:
-    x = np.arange(12).reshape(3, 4).astype(stored)
-    for values in (x, np.asfortranarray(x), x[:, ::2]):
-        block = as_block(values, single=True)
-        assert block.dtype == expected and block.flags.c_contiguous
-        np.testing.assert_array_equal(block, values)
-
-
 def test_sums_of_many_subjects_are_exact_to_1e_7() -> None:
     x = (1000 + 0.1 * np.random.default_rng(0).standard_normal((5, 50_000))).astype(np.float32)
     exact = x.astype(np.float64)

@@ -61,15 +61,16 @@ def test_work_inside_a_worker_starts_no_further_threads() -> None:
 def test_blocks_in_memory_at_the_same_time_are_limited(
     cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maps, used = Maps(Sliced(cohort.X)), list[int]()
-    record = lambda work, items, workers: used.append(workers) or map(work, items)
+    maps = Maps(Sliced(cohort.X))
+    n_workers: list[int] = []
+    record = lambda work, items, workers: n_workers.append(workers) or map(work, items)
     monkeypatch.setattr(passes, "in_order", record)
     monkeypatch.setattr(passes, "n_threads", lambda: 64)
     bytes_of_block = 8 * N_SITES * N_SUBJECTS // len(maps.blocks())
-    for limit in (3 * bytes_of_block, 2 * bytes_of_block):
-        monkeypatch.setattr(passes, "BYTES_IN_MEMORY", limit)
+    for limit in (3, 2):
+        monkeypatch.setattr(passes, "BYTES_IN_MEMORY", limit * bytes_of_block)
         list(map_strips(lambda x, shared: {}, maps))
-    assert used == [3, 2]
+    assert n_workers == [3, 2]
 
 
 # ---------------------------------------------------------------------- how often maps are read
