@@ -232,10 +232,10 @@ def test_real_thickness_is_fitted_close_to_the_best_of_rank_ten(
     case: str, bound: float, thickness: tuple[np.ndarray, np.ndarray]
 ) -> None:
     T, cortex = thickness
-    left = T[:, :10242]
+    one_side = T[:, :10242]
     triangles = ico.Sites.named("fsaverage5").triangles
     assert triangles is not None
-    X = {"faces": left[:, triangles].mean(axis=2), "both": T}.get(case, left)
+    X = {"faces": one_side[:, triangles].mean(axis=2), "both": T}.get(case, one_side)
     model = CorticalFactorization(
         10, method="CD-PNNMF", mask=cortex[:10242] if case == "masked" else None
     ).fit(X)

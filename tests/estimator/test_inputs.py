@@ -92,8 +92,8 @@ def test_a_surface_image_of_one_hemisphere(X: np.ndarray) -> None:
     model = quick().fit(sphere_image({"right": X}))
     assert (model.hemi_, model.sites_.name) == ("right", "fsaverage3")
     np.testing.assert_allclose(model.components_, quick().fit(X).components_, rtol=1e-8, atol=1e-10)
-    one = model.transform(sphere_image({"right": X[:1]}))
-    np.testing.assert_allclose(one, model.loadings_[:1], rtol=1e-8)
+    loadings = model.transform(sphere_image({"right": X[:1]}))
+    np.testing.assert_allclose(loadings, model.loadings_[:1], rtol=1e-8)
 
 
 def test_two_hemispheres_share_loadings_and_split_components(X: np.ndarray) -> None:
@@ -107,8 +107,10 @@ def test_two_hemispheres_share_loadings_and_split_components(X: np.ndarray) -> N
         model.components_, quick().fit(joined).components_, rtol=1e-8, atol=1e-10
     )
     np.testing.assert_array_equal(model.sites_.hemisphere, np.repeat([0, 1], 642))
-    left = quick(hemi="left").fit(image)
-    np.testing.assert_allclose(left.components_, quick().fit(X).components_, rtol=1e-8, atol=1e-10)
+    one_sided = quick(hemi="left").fit(image)
+    np.testing.assert_allclose(
+        one_sided.components_, quick().fit(X).components_, rtol=1e-8, atol=1e-10
+    )
 
 
 def test_a_pial_surface_is_recognised_by_its_triangles() -> None:
@@ -130,14 +132,14 @@ def test_a_surface_image_without_the_hemisphere_asked_for(X: np.ndarray) -> None
 
 
 def test_a_cohort_brings_sites_hemisphere_and_mask() -> None:
-    whole = ico.simulate_cohort(20, 3, mesh="fsaverage3", hemisphere="right", random_state=0)
+    unmasked = ico.simulate_cohort(20, 3, mesh="fsaverage3", hemisphere="right", random_state=0)
     mask = np.arange(642) % 5 > 0
-    values = np.where(mask, whole.X, np.nan)
-    cohort = ico.Cohort(values, whole.subjects, whole.sites, mask, "right")
+    values = np.where(mask, unmasked.X, np.nan)
+    cohort = ico.Cohort(values, unmasked.subjects, unmasked.sites, mask, "right")
     model = quick(n_components=3).fit(cohort)
     assert (model.hemi_, model.n_features_in_) == ("right", 642)
     np.testing.assert_array_equal(model.mask_, mask)
-    expected = quick(n_components=3, mask=mask).fit(whole.X)
+    expected = quick(n_components=3, mask=mask).fit(unmasked.X)
     np.testing.assert_array_equal(model.components_, expected.components_)
     with refused("hemi"):
         quick(hemi="left").fit(cohort)
@@ -221,19 +223,19 @@ def sphere_file(tmp_path: Path) -> Path:
 
 def test_a_mesh_is_a_name_sites_a_file_or_a_pair(sphere_file: Path, X: np.ndarray) -> None:
     expected = quick().fit(X).components_
-    one = Sites.named("fsaverage3")
-    for mesh in ("fsaverage3", one, sphere_file, str(sphere_file)):
+    sites = Sites.named("fsaverage3")
+    for mesh in ("fsaverage3", sites, sphere_file, str(sphere_file)):
         np.testing.assert_allclose(
             quick(mesh=mesh).fit(X).components_, expected, rtol=1e-8, atol=1e-10
         )
-    both = np.hstack([X, X[:, ::-1]])
-    joint = quick(hemi="both").fit(both).components_
+    both_sides = np.hstack([X, X[:, ::-1]])
+    joint = quick(hemi="both").fit(both_sides).components_
     for pair in (
-        (one, one),
+        (sites, sites),
         [str(sphere_file), "fsaverage3"],
     ):
         np.testing.assert_allclose(
-            quick(mesh=pair).fit(both).components_, joint, rtol=1e-8, atol=1e-10
+            quick(mesh=pair).fit(both_sides).components_, joint, rtol=1e-8, atol=1e-10
         )
 
 

@@ -48,7 +48,7 @@ def by_hand(
     pair: dict[str, Any], scale: str, weights: dict[str, float], center: str
 ) -> list[np.ndarray]:
     """Each measure centred and scaled by itself, from the equations on the whole X."""
-    found = []
+    arrays = []
     for name, cohort in pair.items():
         x = cohort.X.astype(np.float64)
         deviation = x - x.mean(axis=0)
@@ -60,8 +60,8 @@ def by_hand(
             )
         elif center == "mean":
             x = deviation
-        found.append(np.sqrt(weights.get(name, 1.0)) * x)
-    return found
+        arrays.append(np.sqrt(weights.get(name, 1.0)) * x)
+    return arrays
 
 
 CASES = [
@@ -294,20 +294,20 @@ def test_new_people_must_be_joined_alike(pair: dict[str, ico.Cohort]) -> None:
 
 def scanned(pair: dict[str, ico.Cohort]) -> dict[str, ico.Cohort]:
     """The same people, of two scanners that add to their maps and stretch them."""
-    at = np.arange(N) % 2 == 1
-    table = {**pair["thickness"].participants, "site": np.where(at, "B", "A")}
-    shift = np.where(at, 0.5, 0.0)[:, None]
+    is_second = np.arange(N) % 2 == 1
+    table = {**pair["thickness"].participants, "site": np.where(is_second, "B", "A")}
+    shift = np.where(is_second, 0.5, 0.0)[:, None]
     return {
-        name: replace(one, X=one.X * (1 + shift) + shift, participants=table)
-        for name, one in pair.items()
+        name: replace(cohort, X=cohort.X * (1 + shift) + shift, participants=table)
+        for name, cohort in pair.items()
     }
 
 
 def confounded(X: Any, train: np.ndarray | None = None) -> Any:
     """Harmonized over site, then adjusted for age, by what the people `train` say."""
-    own = X if train is None else X[train]
-    combat = ico.preprocessing.ComBat("site", ["sex"], nonnegative=False, min_scans=3).fit(own)
-    covariates = ico.Covariates.fit(combat.transform(own), ["age"], nonnegative=False)
+    training = X if train is None else X[train]
+    combat = ico.preprocessing.ComBat("site", ["sex"], nonnegative=False, min_scans=3).fit(training)
+    covariates = ico.Covariates.fit(combat.transform(training), ["age"], nonnegative=False)
     return covariates.apply(combat.transform(X))
 
 

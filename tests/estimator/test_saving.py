@@ -89,25 +89,27 @@ def saved(model: CorticalFactorization, tmp_path: Path) -> Path:
     return tmp_path / "model.zip"
 
 
-def assert_same(found: CorticalFactorization, expected: CorticalFactorization) -> None:
+def assert_same(loaded: CorticalFactorization, expected: CorticalFactorization) -> None:
     for name in ATTRIBUTES:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    np.testing.assert_array_equal(found.design_.faces, expected.design_.faces)
-    np.testing.assert_array_equal(found.design_.matrix.toarray(), expected.design_.matrix.toarray())
-    assert repr(found.design_) == repr(expected.design_)
-    for part in ("solution_", "starts_"):
-        for name, value in vars(getattr(expected, part)).items():
-            np.testing.assert_array_equal(
-                getattr(getattr(found, part), name), value, err_msg=f"{part}.{name}"
-            )
-    assert repr(found.sites_) == repr(expected.sites_)
-    np.testing.assert_array_equal(found.sites_.coordinates, expected.sites_.coordinates)
-    np.testing.assert_array_equal(found.refined_.stats.L, expected.refined_.stats.L)
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(expected, name), err_msg=name)
+    np.testing.assert_array_equal(loaded.design_.faces, expected.design_.faces)
     np.testing.assert_array_equal(
-        found.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray()
+        loaded.design_.matrix.toarray(), expected.design_.matrix.toarray()
     )
-    assert found.refined_.divisions == expected.refined_.divisions
-    assert found.refined_.n_columns == expected.refined_.n_columns
+    assert repr(loaded.design_) == repr(expected.design_)
+    for attribute in ("solution_", "starts_"):
+        for name, value in vars(getattr(expected, attribute)).items():
+            np.testing.assert_array_equal(
+                getattr(getattr(loaded, attribute), name), value, err_msg=f"{attribute}.{name}"
+            )
+    assert repr(loaded.sites_) == repr(expected.sites_)
+    np.testing.assert_array_equal(loaded.sites_.coordinates, expected.sites_.coordinates)
+    np.testing.assert_array_equal(loaded.refined_.stats.L, expected.refined_.stats.L)
+    np.testing.assert_array_equal(
+        loaded.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray()
+    )
+    assert loaded.refined_.divisions == expected.refined_.divisions
+    assert loaded.refined_.n_columns == expected.refined_.n_columns
 
 
 QUICK = ("plain", "mask", "dictionary", "projective", "NumPy's scalars", "z-scores")

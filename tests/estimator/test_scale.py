@@ -18,8 +18,9 @@ from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
 SCALES = (1e-30, 1e-3, 0.3, 1e30)
+# Methods whose loadings have a root mean square of 1; those of the paper's projective ones are in
+# the units of the data.
 FREE = tuple(name for name, method in METHODS.items() if method.scheme.scaled)
-"""Methods whose loadings have a root mean square of 1; those of the paper's projective ones are in the data's units."""
 pytestmark = pytest.mark.filterwarnings(
     "ignore:stopped after n_iter:sklearn.exceptions.ConvergenceWarning"
 )
@@ -37,15 +38,10 @@ def maps(n_subjects: int = 16, k: int = 3) -> np.ndarray:
 
 
 def fit(X: Any, method: str, **changes: Any) -> CorticalFactorization:
-    settings: dict[str, Any] = {
-        "n_starts": 2,
-        "n_iter": 12,
-        "level": 0,
-        "refinement": Refinement(1, 5, 5),
-    } | changes
-    return CorticalFactorization(3, method=method, mesh="fsaverage3", hemi="left", **settings).fit(
-        X
-    )
+    # The second refinement is of faces that the first made.
+    settings = {"n_starts": 2, "n_iter": 12, "level": 0, "refinement": Refinement(2, 5, 5)}
+    mesh = {"mesh": "fsaverage3", "hemi": "left"}
+    return CorticalFactorization(3, method=method, **{**mesh, **settings, **changes}).fit(X)
 
 
 @cache
@@ -54,19 +50,21 @@ def reference(method: str, **changes: Any) -> CorticalFactorization:
 
 
 def assert_same(
-    found: CorticalFactorization, before: CorticalFactorization, c: float, tol: float = 1e-6
+    model: CorticalFactorization, before: CorticalFactorization, c: float, tol: float = 1e-6
 ) -> None:
-    close = lambda one, other: np.abs(one - other).max() <= tol * np.abs(other).max()
+    close = lambda values, expected_values: (
+        np.abs(values - expected_values).max() <= tol * np.abs(expected_values).max()
+    )
     expected = before.inverse_transform(before.loadings_)
-    assert close(found.inverse_transform(found.loadings_) / c, expected)
-    of_X = 1.0 if found.center_ == "zscore" else c
-    to_maps, to_loadings = (of_X, 1.0) if found.solution_.method in FREE else (1.0, of_X)
-    assert close(found.components_ / to_maps, before.components_)
-    assert close(found.loadings_ / to_loadings, before.loadings_)
-    assert found.explained_ == pytest.approx(before.explained_, abs=tol)
-    assert found.error_ / of_X**2 == pytest.approx(before.error_, rel=10 * tol)
-    assert found.solution_.errors / of_X**2 == pytest.approx(before.solution_.errors, rel=10 * tol)
-    assert found.starts_.objectives / of_X**2 == pytest.approx(
+    assert close(model.inverse_transform(model.loadings_) / c, expected)
+    of_X = 1.0 if model.center_ == "zscore" else c
+    to_maps, to_loadings = (of_X, 1.0) if model.solution_.method in FREE else (1.0, of_X)
+    assert close(model.components_ / to_maps, before.components_)
+    assert close(model.loadings_ / to_loadings, before.loadings_)
+    assert model.explained_ == pytest.approx(before.explained_, abs=tol)
+    assert model.error_ / of_X**2 == pytest.approx(before.error_, rel=10 * tol)
+    assert model.solution_.errors / of_X**2 == pytest.approx(before.solution_.errors, rel=10 * tol)
+    assert model.starts_.objectives / of_X**2 == pytest.approx(
         before.starts_.objectives, rel=10 * tol
     )
 
@@ -75,10 +73,10 @@ def assert_same(
 @pytest.mark.parametrize("method", METHODS)
 def test_the_unit_of_the_data_does_not_matter(method: str, c: float) -> None:
     """Warnings are errors here: none is raised, NumPy's included."""
-    found = fit(c * maps(), method)
-    assert_same(found, reference(method), c)
-    loadings = found.transform(c * maps())
-    assert np.abs(loadings - found.loadings_).max() <= 1e-9 * np.abs(found.loadings_).max()
+    model = fit(c * maps(), method)
+    assert_same(model, reference(method), c)
+    loadings = model.transform(c * maps())
+    assert np.abs(loadings - model.loadings_).max() <= 1e-9 * np.abs(model.loadings_).max()
 
 
 @pytest.mark.parametrize("center", ["mean", "zscore"])
@@ -87,14 +85,24 @@ def test_nor_for_what_is_left_after_centering(method: str, center: str) -> None:
     assert_same(fit(1e-7 * maps(), method, center=center), reference(method, center=center), 1e-7)
 
 
+def test_nor_for_parcels() -> None:
+    """Which are divided too, and read again for it."""
+    faces = SITES.face_at(1)
+    X = np.stack([maps()[:, faces == face].mean(axis=1) for face in range(80)], axis=1)
+    parcels = {"mesh": Sites.parcels((faces + 1, "fsaverage3")), "hemi": None}
+    plain = fit(X, "CD-PNNMF", **parcels)
+    assert plain.design_.n_columns > 20
+    assert_same(fit(1e-7 * X, "CD-PNNMF", **parcels), plain, 1e-7)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_powers_of_two_change_no_bit(method: str) -> None:
     before = reference(method)
     for power in (-41, 1, 60):
-        found = fit(2.0**power * maps(), method)
+        model = fit(2.0**power * maps(), method)
         maps_too = 2.0**power if method in FREE else 1.0
-        np.testing.assert_array_equal(found.components_, maps_too * before.components_)
-        np.testing.assert_array_equal(found.loadings_ * maps_too, 2.0**power * before.loadings_)
+        np.testing.assert_array_equal(model.components_, maps_too * before.components_)
+        np.testing.assert_array_equal(model.loadings_ * maps_too, 2.0**power * before.loadings_)
 
 
 @pytest.mark.parametrize("method", slow_but(METHODS, "DL", "CD-PNNMF", "parts"))
@@ -108,9 +116,9 @@ def test_a_penalty_given_as_a_number_is_the_number(method: str) -> None:
     before = reference(method)
     penalty, degree = before.solution_.penalty, METHODS[method].scheme.penalty_degree
     assert_same(fit(maps(), method, penalty=penalty), before, 1.0)
-    found = fit(1e5 * maps(), method, penalty=penalty * 1e5**degree)
-    assert found.solution_.penalty == pytest.approx(penalty * 1e5**degree, rel=1e-12)
-    assert_same(found, before, 1e5)
+    model = fit(1e5 * maps(), method, penalty=penalty * 1e5**degree)
+    assert model.solution_.penalty == pytest.approx(penalty * 1e5**degree, rel=1e-12)
+    assert_same(model, before, 1e5)
 
 
 def fit_and_listen(X: np.ndarray, method: str, **changes: Any) -> tuple[Any, int]:

@@ -71,9 +71,11 @@ class Twice:
             "n_iter": 200,
             **settings,
         }
-        one = ico.CorticalFactorization(K, weights=self.times, **settings, **penalty(self.share))
-        other = ico.CorticalFactorization(K, **settings, **penalty(1.0))
-        return one.fit(self.cohort), other.fit(self.repeated[:N_SUBJECTS])
+        weighted = ico.CorticalFactorization(
+            K, weights=self.times, **settings, **penalty(self.share)
+        )
+        repeated = ico.CorticalFactorization(K, **settings, **penalty(1.0))
+        return weighted.fit(self.cohort), repeated.fit(self.repeated[:N_SUBJECTS])
 
 
 @pytest.fixture(scope="module")
@@ -112,18 +114,18 @@ def pair(twice: Twice) -> tuple[Any, Any]:
     ids=str,
 )
 def test_a_weight_is_a_number_of_sites(twice: Twice, method: str, settings: dict[str, Any]) -> None:
-    one, other = twice.models(method, **settings)
+    weighted, repeated = twice.models(method, **settings)
     size = (
         np.sqrt(twice.share) if method == "LE-PPNMF" else 1.0
     )  # its loadings WᵀΩX are reported as they come
-    alike(one.components_ * size, twice.once(other.components_))
-    alike(one.loadings_ / size, other.loadings_)
-    alike(one.error_ / twice.share, other.error_)
+    alike(weighted.components_ * size, twice.once(repeated.components_))
+    alike(weighted.loadings_ / size, repeated.loadings_)
+    alike(weighted.error_ / twice.share, repeated.error_)
     for name in ("explained_", "explained_variance_ratio_"):
-        alike(getattr(one, name), getattr(other, name))
+        alike(getattr(weighted, name), getattr(repeated, name))
     new = twice.repeated[N_SUBJECTS:]
-    alike(one.score(twice.new), other.score(new))
-    alike(one.transform(twice.new) / size, other.transform(new))
+    alike(weighted.score(twice.new), repeated.score(new))
+    alike(weighted.transform(twice.new) / size, repeated.transform(new))
 
 
 def test_selection(twice: Twice) -> None:

@@ -97,7 +97,7 @@ def test_extrapolations_follow_the_reference() -> None:
         np.testing.assert_array_equal(
             nesterov(y, before, w, True), naive.extrapolate("E", y, before, w, False)
         )
-    far = logarithmic(y, before, 0.9, False)
-    assert far[0, 0] == 10.0 and far[0, 1] == pytest.approx(1e-13)
+    extrapolated = logarithmic(y, before, 0.9, False)
+    assert extrapolated[0, 0] == 10.0 and extrapolated[0, 1] == pytest.approx(1e-13)
     unknown = before == 0
-    np.testing.assert_array_equal(far[unknown], y[unknown])
+    np.testing.assert_array_equal(extrapolated[unknown], y[unknown])

@@ -41,8 +41,8 @@ def divided_designs(draw: st.DrawFn, kind: str = "partition") -> tuple[Design, l
 
 @settings(max_examples=60, deadline=None)
 @given(divided_designs())
-def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> None:
-    design, before = made
+def test_partition_rows_hold_a_single_one(designs: tuple[Design, list[Design]]) -> None:
+    design, before = designs
     D = design.matrix
     assert (D.data == 1.0).all()
     np.testing.assert_array_equal(np.diff(D.tocsr().indptr), 1)
@@ -64,16 +64,18 @@ def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(KINDS).flatmap(divided_designs))
-def test_division_equals_assembly_from_faces(made: tuple[Design, list[Design]]) -> None:
-    design, _ = made
+def test_division_equals_assembly_from_faces(designs: tuple[Design, list[Design]]) -> None:
+    design, _ = designs
     again = Design.from_faces(
         design.sites, design.faces, design.kind, design.level, design.sigma, design.tau
     )
     np.testing.assert_array_equal(again.faces, design.faces)
     np.testing.assert_array_equal(again.site_column, design.site_column)
     np.testing.assert_allclose(again.matrix.toarray(), design.matrix.toarray(), rtol=1e-13, atol=0)
-    some = np.random.default_rng(0).permutation(design.n_columns)[: 1 + design.n_columns // 2]
-    np.testing.assert_array_equal(design.columns(some).toarray(), design.matrix.toarray()[:, some])
+    columns = np.random.default_rng(0).permutation(design.n_columns)[: 1 + design.n_columns // 2]
+    np.testing.assert_array_equal(
+        design.columns(columns).toarray(), design.matrix.toarray()[:, columns]
+    )
     np.testing.assert_array_equal(design.root, design.faces[:, 1] // 4 ** design.faces[:, 0])
 
 
@@ -124,13 +126,15 @@ def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, ta
         across = np.linalg.norm(np.cross(sites.coordinates, centre), axis=1)
         theta = np.arctan2(across, sites.coordinates @ centre)
         scale = np.pi * sigma / 2.0**level  # σ halves per level
-        near = (theta <= scale * tau) & (
+        is_near = (theta <= scale * tau) & (
             sites.hemisphere == sites.face_hemisphere(int(level), int(index))[0]
         )
-        np.testing.assert_array_equal(D[:, k] > 0, near)
+        np.testing.assert_array_equal(D[:, k] > 0, is_near)
         # the arccosine of the formula knows θ to 2e-8 only where θ is near 0
-        np.testing.assert_allclose(-scale * np.log(D[near, k]), theta[near], rtol=1e-11, atol=3e-8)
-        assert near.any()
+        np.testing.assert_allclose(
+            -scale * np.log(D[is_near, k]), theta[is_near], rtol=1e-11, atol=3e-8
+        )
+        assert is_near.any()
         assert D[D[:, k] > 0, k].min() >= np.exp(-tau) * (1 - 1e-12)
 
 
@@ -173,10 +177,10 @@ def test_no_column_crosses_hemispheres(kind: str, on: str) -> None:
     design = Design(sites, kind, sigma=COVERING[kind])
     assert design.n_columns == 40
     design = design.divide([0, 20, 39])
-    one = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
+    one_side = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
     np.testing.assert_array_equal(
-        Design(sites, kind, sigma=COVERING[kind]).matrix[: one.sites.n, :20].toarray(),
-        one.matrix.toarray(),
+        Design(sites, kind, sigma=COVERING[kind]).matrix[: one_side.sites.n, :20].toarray(),
+        one_side.matrix.toarray(),
     )
     D = design.matrix.tocsc()
     for k, (level, index) in enumerate(design.faces):

@@ -105,19 +105,19 @@ def test_sweeps_take_the_best_of_each_coordinate(signed: bool) -> None:
     C = rng.standard_normal((5, 9)) * np.array([1, 1, 1, 1, 0])[:, None]  # a component that died
     A, rhs, lasso = C @ C.T, C @ rng.standard_normal((9, 40)), 0.7
     z = np.array(rng.standard_normal((40, 5)).T)  # as it comes: in the order of sites
-    wanted = z if signed else np.maximum(z, 0)
+    expected = z if signed else np.maximum(z, 0)
     for _ in range(3):
         for j in range(4):
-            free = rhs[j] - sum(A[j, i] * wanted[i] for i in range(5) if i != j)
+            free = rhs[j] - sum(A[j, i] * expected[i] for i in range(5) if i != j)
             best = (
                 np.sign(free) * np.maximum(np.abs(free) - lasso, 0)
                 if signed
                 else np.maximum(free - lasso, 0)
             )
-            wanted = np.vstack([wanted[:j], best / A[j, j], wanted[j + 1 :]])
-    wanted[4] = 0
+            expected = np.vstack([expected[:j], best / A[j, j], expected[j + 1 :]])
+    expected[4] = 0
     np.testing.assert_allclose(
-        coordinate_descent(A, rhs, lasso, signed, z, sweeps=3), wanted, atol=1e-12
+        coordinate_descent(A, rhs, lasso, signed, z, sweeps=3), expected, atol=1e-12
     )
 
 
@@ -131,11 +131,13 @@ def test_the_lift_equals_the_reference(scheme: str, strength: float) -> None:
     X, C, weight = fitted(scheme)
     lam = strength * PENALTY[scheme]
     exact = naive.lift(scheme, X, C, lam, weight)
-    found = lift(X, C, SCHEMES[scheme], lam, weight, sweeps=3000)
-    assert relative(found.W, exact) < 1e-6
-    at = lambda W: naive.objective(scheme, X, np.eye(len(X)), W, C, lam, np.full(len(X), weight))
+    basis = lift(X, C, SCHEMES[scheme], lam, weight, sweeps=3000)
+    assert relative(basis.W, exact) < 1e-6
+    cost_of = lambda W: naive.objective(
+        scheme, X, np.eye(len(X)), W, C, lam, np.full(len(X), weight)
+    )
     quick = lift(X, C, SCHEMES[scheme], lam, weight)
-    assert at(exact) * (1 - 1e-12) <= at(quick.W) <= at(exact) * (1 + 1e-3)
+    assert cost_of(exact) * (1 - 1e-12) <= cost_of(quick.W) <= cost_of(exact) * (1 + 1e-3)
     assert (quick.W >= 0).all() or scheme == "DL"
 
 
@@ -149,8 +151,8 @@ def test_loadings_equal_the_reference(method: str) -> None:
     W = problem.D @ B
     new = problem.X[:, :6] + 0.2 * rng.random((len(problem.X), 6))
     for lam in (0.0, 20.0):
-        found = loadings(W.T @ new, W.T @ W, scheme, lam)
-        assert relative(found, naive.transform(scheme.name, W, new, lam)) < 1e-8
+        C = loadings(W.T @ new, W.T @ W, scheme, lam)
+        assert relative(C, naive.transform(scheme.name, W, new, lam)) < 1e-8
 
 
 # ---------------------------------------------------------------- the projective lift
@@ -177,13 +179,13 @@ def lifted(X: np.ndarray, start: Basis, sq_norm: float, centred: bool, polish: i
 @pytest.mark.parametrize("centred", [True, False])
 def test_a_lifted_projective_basis_knows_its_products(centred: bool) -> None:
     X, start, sq_norm = coarse_projective(centred)
-    found = lifted(X, start, sq_norm, centred, 1)
-    assert (found.W >= 0).all()
+    basis = lifted(X, start, sq_norm, centred, 1)
+    assert (basis.W >= 0).all()
     assert (
-        relative(found.WX, found.W.T @ X) < 1e-10
-        and relative(found.WW, found.W.T @ found.W) < 1e-10
+        relative(basis.WX, basis.W.T @ X) < 1e-10
+        and relative(basis.WW, basis.W.T @ basis.W) < 1e-10
     )
-    assert found.projective_error(sq_norm) == pytest.approx(projective_error(X, found.W), rel=1e-9)
+    assert basis.projective_error(sq_norm) == pytest.approx(projective_error(X, basis.W), rel=1e-9)
     best = scaled_to_least_error(start)
     assert projective_error(X, best.W) <= min(
         projective_error(X, start.W), projective_error(X, 1.001 * best.W)
@@ -217,8 +219,8 @@ def test_signed_values_around_zero_are_lifted_without_harm() -> None:
     X, start, _ = coarse_projective(True)
     X = X - X.mean(axis=0)
     start = scaled_to_least_error(basis_of(X, start.W))
-    found = lift_parts(X, start, SCHEMES["parts"])
-    assert found.projective_error((X**2).sum()) <= start.projective_error((X**2).sum())
+    basis = lift_parts(X, start, SCHEMES["parts"])
+    assert basis.projective_error((X**2).sum()) <= start.projective_error((X**2).sum())
 
 
 # ---------------------------------------------------------------- real data
@@ -229,11 +231,11 @@ def test_the_lifted_error_is_near_the_best_there_is(
 ) -> None:
     """Error over between-subject variance; ten singular vectors of the full data reach 0.328."""
     coarse = solve(real_320, "LE-PNNMF", 10, n_iter=200, random_state=0)
-    found: Basis = lift(real_X, coarse.C, SCHEMES["PNNMF"], coarse.penalty, 20 / len(real_X))
+    basis: Basis = lift(real_X, coarse.C, SCHEMES["PNNMF"], coarse.penalty, 20 / len(real_X))
     variance = ((real_X - real_X.mean(axis=1, keepdims=True)) ** 2).sum()
-    C = loadings(found.WX, found.WW, SCHEMES["PNNMF"], coarse.penalty)
-    assert found.error(C, real_320.sq_norm) <= found.error(coarse.C, real_320.sq_norm)
-    assert 0.328 < found.error(C, real_320.sq_norm) / variance < 0.36
+    C = loadings(basis.WX, basis.WW, SCHEMES["PNNMF"], coarse.penalty)
+    assert basis.error(C, real_320.sq_norm) <= basis.error(coarse.C, real_320.sq_norm)
+    assert 0.328 < basis.error(C, real_320.sq_norm) / variance < 0.36
 
 
 def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects() -> None:
@@ -242,8 +244,10 @@ def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects()
     maps = np.stack([np.exp(3 * (sites.coordinates @ d)) for d in rng.standard_normal((3, 3))])
     Y = rng.gamma(2, size=(12, 3)) @ maps + 0.1 * rng.random((12, 642))
     model = CorticalFactorization(12, method="E-DL", n_starts=2, n_iter=150, tol=0)
-    found = model.fit_transform(Y)
-    assert np.abs(found - model.transform(Y)).max() <= 1e-5 * np.abs(found).max()
+    fitted_loadings = model.fit_transform(Y)
+    assert (
+        np.abs(fitted_loadings - model.transform(Y)).max() <= 1e-5 * np.abs(fitted_loadings).max()
+    )
 
 
 def test_nearly_parallel_loadings_are_lifted_to_the_end() -> None:
@@ -258,6 +262,6 @@ def test_nearly_parallel_loadings_are_lifted_to_the_end() -> None:
     problem = scheme.site_problem(C, G, 0.0, 1.0)
     rhs = problem.linear @ X.T
     best = minimise(problem.gram, rhs, 0.0, signed=False)
-    found = lift(X, C, scheme, 0.0, 1.0, G=G).W.T
-    least = cost(problem.gram, rhs, best, 0.0).sum()
-    assert 0 <= cost(problem.gram, rhs, found, 0.0).sum() - least < 2e-4 * abs(least)
+    lifted_W = lift(X, C, scheme, 0.0, 1.0, G=G).W.T
+    least_cost = cost(problem.gram, rhs, best, 0.0).sum()
+    assert 0 <= cost(problem.gram, rhs, lifted_W, 0.0).sum() - least_cost < 2e-4 * abs(least_cost)

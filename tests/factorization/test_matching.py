@@ -51,11 +51,11 @@ def test_the_best_pairs_together_not_one_by_one() -> None:
 def two_meshes() -> list[ico.CorticalFactorization]:
     """The same three components, fitted on fsaverage4 and fsaverage3, both hemispheres."""
     fine = ico.simulate_cohort(30, 3, mesh="fsaverage4", random_state=0, hemisphere="both")
-    near = np.concatenate(
+    coarse_sites = np.concatenate(
         [half * 2562 + np.arange(642) for half in (0, 1)]
     )  # fsaverage3 is fsaverage4's first vertices
     coarse = ico.Cohort(
-        fine.X[:, near],
+        fine.X[:, coarse_sites],
         fine.subjects,
         ico.Sites.named("fsaverage3", hemi="both"),
         hemisphere="both",
@@ -72,8 +72,8 @@ def test_fits_on_different_meshes_of_fsaverage(two_meshes: list[ico.CorticalFact
     np.testing.assert_array_equal(down.b[up.b], np.arange(3))
     assert down.mean > 0.95 and up.mean > 0.9
     # the sites of fsaverage3 are some of fsaverage4's: nothing is between them
-    near = np.concatenate([half * 2562 + np.arange(642) for half in (0, 1)])
-    by_hand = ico.match_components(coarse.components_, fine.components_[:, near])
+    coarse_sites = np.concatenate([half * 2562 + np.arange(642) for half in (0, 1)])
+    by_hand = ico.match_components(coarse.components_, fine.components_[:, coarse_sites])
     np.testing.assert_allclose(down.similarity, by_hand.similarity, rtol=1e-12)
 
 
@@ -90,14 +90,14 @@ def test_masked_sites_do_not_count(two_meshes: list[ico.CorticalFactorization]) 
 
 def test_fits_that_cannot_be_compared(two_meshes: list[ico.CorticalFactorization]) -> None:
     model, _ = two_meshes
-    left, other = copy.copy(model), copy.copy(model)
-    left.hemi_ = "left"
+    one_sided, rotated_model = copy.copy(model), copy.copy(model)
+    one_sided.hemi_ = "left"
     with refused("b"):
-        ico.match_components(model, left)
+        ico.match_components(model, one_sided)
     rotated = np.roll(model.sites_.coordinates, 1, axis=1)
-    other.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
+    rotated_model.sites_ = replace(model.sites_, coordinates=rotated.copy(), name=None)
     with refused("b"):
-        ico.match_components(model, other)
+        ico.match_components(model, rotated_model)
 
 
 def test_a_constant_map_matches_nothing() -> None:

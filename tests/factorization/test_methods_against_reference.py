@@ -81,14 +81,16 @@ def test_runs_equal_the_reference(method: str, name: str, rules: str) -> None:
     problem = case(name)
     start = drawn_start(problem.stats, method, N_D, rules, SEED)
     expected = run_reference(problem, method, rules, start)
-    found = solve(problem.stats, method, start=start, n_iter=N_ITER, rules=rules)
-    assert found.n_iter == N_ITER and len(found.objective) == len(found.errors) == N_ITER + 1
-    assert relative(found.B, expected["B"]) < 1e-9
-    assert relative(found.C, expected["C"]) < 1e-9
+    solution = solve(problem.stats, method, start=start, n_iter=N_ITER, rules=rules)
+    assert (
+        solution.n_iter == N_ITER and len(solution.objective) == len(solution.errors) == N_ITER + 1
+    )
+    assert relative(solution.B, expected["B"]) < 1e-9
+    assert relative(solution.C, expected["C"]) < 1e-9
     # value by value: the first ones can exceed the last by many orders of magnitude
-    np.testing.assert_allclose(found.errors, expected["errors"], rtol=1e-9)
-    np.testing.assert_allclose(found.objective, expected["objectives"], rtol=1e-9)
-    assert found.error == found.errors[-1] < found.errors[0]
+    np.testing.assert_allclose(solution.errors, expected["errors"], rtol=1e-9)
+    np.testing.assert_allclose(solution.objective, expected["objectives"], rtol=1e-9)
+    assert solution.error == solution.errors[-1] < solution.errors[0]
 
 
 @pytest.mark.parametrize("rules", ["paper", "default"])
@@ -165,8 +167,8 @@ def _is_mean_of_five(column: np.ndarray, L: np.ndarray) -> bool:
 def test_default_starts_are_at_their_best_scale(method: str) -> None:
     problem = small("exponential")
     B, C = drawn_start(problem.stats, method, 4, "default", 0)
-    at = lambda s: naive.scheme_error(method, problem.X, problem.D, s * B, C)
-    assert at(1.0) < min(at(0.999), at(1.001))
+    error_at = lambda s: naive.scheme_error(method, problem.X, problem.D, s * B, C)
+    assert error_at(1.0) < min(error_at(0.999), error_at(1.001))
     if method != "PPNMF":
         np.testing.assert_allclose(
             naive.balance_scales(method, B, C, problem.stats.weights), 1.0, rtol=1e-12
@@ -180,8 +182,8 @@ def test_a_solution_can_be_the_start_of_another() -> None:
     stats = small().stats
     first = solve(stats, "PNNMF", 3, n_iter=5, random_state=0)
     second = solve(stats, "PNNMF", start=first, n_iter=5)
-    whole = solve(stats, "PNNMF", 3, n_iter=10, random_state=0)
-    np.testing.assert_array_equal(second.B, whole.B)
+    uninterrupted = solve(stats, "PNNMF", 3, n_iter=10, random_state=0)
+    np.testing.assert_array_equal(second.B, uninterrupted.B)
     assert second.objective[0] == pytest.approx(first.objective[-1], rel=1e-11)
     assert (first.n_components, first.method, first.rules, first.converged) == (
         3,

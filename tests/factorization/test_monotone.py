@@ -56,8 +56,8 @@ def test_objective_never_rises_from_a_start_with_zeros(method: str) -> None:
     B = rng.random((20, 3)) * (rng.random((20, 3)) < 0.5)
     C = rng.random((3, 12)) * (rng.random((3, 12)) < 0.5)
     B[:, 2], C[2] = 0.0, 0.0
-    found = solve(stats, method, start=(B / 50, C), n_iter=200)
-    assert_never_rises(found.objective[None], stats.sq_norm)
+    solution = solve(stats, method, start=(B / 50, C), n_iter=200)
+    assert_never_rises(solution.objective[None], stats.sq_norm)
 
 
 # ---------------------------------------------------------------- divisions

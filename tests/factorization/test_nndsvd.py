@@ -24,9 +24,9 @@ def X() -> np.ndarray:
 def test_every_method_begins_there(X: np.ndarray, method: str, kind: str) -> None:
     design = ico.Design(SITES, kind=kind, level=1, sigma=None if kind == "partition" else 0.1)
     stats = ico.Statistics.from_data(X, design)
-    one, again = (ico.solve(stats, method, 3, start="nndsvd", n_iter=5) for _ in range(2))
-    np.testing.assert_array_equal(one.B, again.B)  # nothing is drawn
-    assert np.isfinite(one.objective).all() and one.objective[-1] < one.objective[0]
+    solution, again = (ico.solve(stats, method, 3, start="nndsvd", n_iter=5) for _ in range(2))
+    np.testing.assert_array_equal(solution.B, again.B)  # nothing is drawn
+    assert np.isfinite(solution.objective).all() and solution.objective[-1] < solution.objective[0]
     start = nndsvd(stats.L, np.asarray(stats.K.sum(axis=1)).ravel(), 3)
     assert all((factor >= 0).all() and factor.any() for factor in start)
 

@@ -30,13 +30,13 @@ from icofactor.sphere.sites import Sites
 from reference import naive
 
 
-def begun(problem: Small, method: str = "LE-PNNMF", n_iter: int = 30, **given: Any) -> Solution:
-    return solve(problem.stats, method, 3, n_iter=n_iter, random_state=0, **given)
+def begun(problem: Small, method: str = "LE-PNNMF", n_iter: int = 30, **settings: Any) -> Solution:
+    return solve(problem.stats, method, 3, n_iter=n_iter, random_state=0, **settings)
 
 
-def refined_from(problem: Small, first: Solution, schedule: Refinement, **given: Any) -> Refined:
+def refined_from(problem: Small, first: Solution, schedule: Refinement, **settings: Any) -> Refined:
     data = Data(problem.X, problem.design.sites)
-    return refine(data, problem.design, problem.stats, first, schedule, **given)
+    return refine(data, problem.design, problem.stats, first, schedule, **settings)
 
 
 # ---------------------------------------------------------------- local errors
@@ -48,8 +48,8 @@ def refined_from(problem: Small, first: Solution, schedule: Refinement, **given:
 def test_local_errors_equal_the_reference(method: str, kind: str, divided: bool) -> None:
     problem = small(kind, divided=divided)
     X, D, design = problem.X, problem.D, problem.design
-    found = begun(problem, method)
-    B, C = found.B, found.C
+    solution = begun(problem, method)
+    B, C = solution.B, solution.C
     data = Data(X, design.sites)
     projected = local_error("projected", problem.stats, design, B, C, data)
     assert relative(projected, naive.local_error_projected(X, D, B, C)) < 1e-9
@@ -58,7 +58,7 @@ def test_local_errors_equal_the_reference(method: str, kind: str, divided: bool)
         relative(residual, naive.local_residual(X, design.site_column, B, C, D, design.n_columns))
         < 1e-9
     )
-    assert residual.sum() == pytest.approx(found.error, rel=1e-9), (
+    assert residual.sum() == pytest.approx(solution.error, rel=1e-9), (
         "every site is in one face: they sum to E"
     )
     if kind == "partition":
@@ -85,8 +85,8 @@ def test_the_worst_faces_are_divided(indicator: str, kind: str) -> None:
         Data(problem.X, problem.design.sites),
     )
     worst = np.argsort(-e)[:4]
-    found = refined_from(problem, first, Refinement(1, 4, 0, indicator))
-    np.testing.assert_array_equal(found.design.faces, problem.design.divide(worst).faces)
+    refined = refined_from(problem, first, Refinement(1, 4, 0, indicator))
+    np.testing.assert_array_equal(refined.design.faces, problem.design.divide(worst).faces)
 
 
 # ---------------------------------------------------------------- the run through divisions
@@ -147,13 +147,15 @@ def test_paper_refinement_equals_the_reference(method: str, kind: str) -> None:
     for _ in range(3):
         design = walk.divide(design, 2)
         errors += walk.update(5)
-    found = refined_from(problem, first, Refinement(3, 2, 5, "projected", "quarter"))
-    np.testing.assert_array_equal(found.design.faces, design.faces)
-    np.testing.assert_allclose(found.solution.errors[1:], errors, rtol=1e-8)
-    assert relative(found.solution.B, walk.B) < 1e-8 and relative(found.solution.C, walk.C) < 1e-8
-    assert found.solution.tau == pytest.approx(walk.tau, rel=1e-12)
-    assert found.divisions == (16, 21, 26)
-    assert found.solution.penalty == pytest.approx(
+    refined = refined_from(problem, first, Refinement(3, 2, 5, "projected", "quarter"))
+    np.testing.assert_array_equal(refined.design.faces, design.faces)
+    np.testing.assert_allclose(refined.solution.errors[1:], errors, rtol=1e-8)
+    assert (
+        relative(refined.solution.B, walk.B) < 1e-8 and relative(refined.solution.C, walk.C) < 1e-8
+    )
+    assert refined.solution.tau == pytest.approx(walk.tau, rel=1e-12)
+    assert refined.divisions == (16, 21, 26)
+    assert refined.solution.penalty == pytest.approx(
         naive.penalty(method, problem.X, walk.D, "paper"), rel=1e-12
     )
 
@@ -183,16 +185,18 @@ def test_both_sources_give_the_same_refinement(method: str) -> None:
     problem = small()
     first = begun(problem, method)
     schedule = Refinement(3, 3, 5)
-    one = refined_from(problem, first, schedule)
-    other = refine(
+    from_data = refined_from(problem, first, schedule)
+    from_pyramid = refine(
         Pyramid.from_data(problem.X, problem.design.sites),
         problem.design,
         problem.stats,
         first,
         schedule,
     )
-    np.testing.assert_array_equal(one.design.faces, other.design.faces)
-    np.testing.assert_allclose(one.solution.objective, other.solution.objective, rtol=1e-9)
+    np.testing.assert_array_equal(from_data.design.faces, from_pyramid.design.faces)
+    np.testing.assert_allclose(
+        from_data.solution.objective, from_pyramid.solution.objective, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.3])
@@ -224,8 +228,10 @@ def test_copied_rows_leave_the_fit_of_a_partition_as_it_is(method: str) -> None:
 
 def jump(problem: Small, first: Solution, faces: int, carry: str) -> float:
     """How much E changes right after a division, relative to E before."""
-    found = refined_from(problem, first, Refinement(1, faces, 0, "projected", carry))
-    again = solve(found.stats, first.method, start=found.solution, n_iter=0, penalty=first.penalty)
+    refined = refined_from(problem, first, Refinement(1, faces, 0, "projected", carry))
+    again = solve(
+        refined.stats, first.method, start=refined.solution, n_iter=0, penalty=first.penalty
+    )
     return again.error / first.error - 1
 
 
@@ -238,10 +244,10 @@ def emptied() -> tuple[np.ndarray, Sites]:
     root, child = sites.face_at(0), sites.face_at(1)
     keep = ~(np.isin(root, [4, 5]) | np.isin(child, [0, 1]))
     keep[np.flatnonzero(root == 6)[1:]] = False
-    kept = sites.subset(keep)
-    X = positive_data(kept.coordinates, 8)
-    X[kept.face_at(0) == 10] = 0.0  # like a medial wall that was not masked
-    return X, kept
+    unmasked = sites.subset(keep)
+    X = positive_data(unmasked.coordinates, 8)
+    X[unmasked.face_at(0) == 10] = 0.0  # like a medial wall that was not masked
+    return X, unmasked
 
 
 @pytest.mark.slow
@@ -253,11 +259,11 @@ def test_masks_and_zeros_divide_by_nothing(method: str, kind: str) -> None:
         design = Design(sites, kind, sigma=COVERING[kind])
         data = Data(X, sites)
         stats = data.statistics(design)
-        found = multistart(stats, method, 3, n_starts=3, n_iter=100, random_state=0)
-        refined = refine(data, design, stats, found, Refinement(4, 5, 20))
+        best = multistart(stats, method, 3, n_starts=3, n_iter=100, random_state=0)
+        refined = refine(data, design, stats, best, Refinement(4, 5, 20))
     for factor in (refined.solution.B, refined.solution.C, refined.solution.objective):
         assert np.isfinite(factor).all()
-    assert refined.solution.error < found.error < stats.sq_norm
+    assert refined.solution.error < best.error < stats.sq_norm
     if kind == "partition":
         assert design.n_columns == 18
         zero = refined.design.root == 10
@@ -267,9 +273,11 @@ def test_masks_and_zeros_divide_by_nothing(method: str, kind: str) -> None:
 def test_refinement_ends_at_the_pyramids_level() -> None:
     problem = small()
     pyramid = Pyramid.from_data(problem.X, problem.design.sites, level=1)
-    found = refine(pyramid, problem.design, problem.stats, begun(problem), Refinement(50, 5, 1))
+    refined = refine(pyramid, problem.design, problem.stats, begun(problem), Refinement(50, 5, 1))
     assert (
-        found.exhausted and (found.design.faces[:, 0] <= 1).all() and found.design.n_columns == 80
+        refined.exhausted
+        and (refined.design.faces[:, 0] <= 1).all()
+        and refined.design.n_columns == 80
     )
 
 

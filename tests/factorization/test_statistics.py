@@ -20,18 +20,18 @@ MESHES = [("faces", "left"), ("vertices", "left"), ("faces", "both"), ("vertices
 TIGHT = 1e-12
 
 
-def assert_same(found: Statistics, expected: Statistics, bound: float = TIGHT) -> None:
+def assert_same(stats: Statistics, expected: Statistics, bound: float = TIGHT) -> None:
     """Equal but for rounding, part by part."""
-    assert relative(found.K.toarray(), expected.K.toarray()) <= bound
-    assert relative(found.L, expected.L) <= bound
-    assert relative(found.root_L, expected.root_L) <= bound
-    assert relative(found.energy, expected.energy) <= bound
-    assert relative(found.sq_norm, expected.sq_norm) <= bound
-    assert relative(found.weights, expected.weights) <= bound
-    np.testing.assert_array_equal(found.counts, expected.counts)
-    np.testing.assert_array_equal(found.faces, expected.faces)
-    assert found.n_sites == expected.n_sites
-    assert found.is_diagonal == expected.is_diagonal
+    assert relative(stats.K.toarray(), expected.K.toarray()) <= bound
+    assert relative(stats.L, expected.L) <= bound
+    assert relative(stats.root_L, expected.root_L) <= bound
+    assert relative(stats.energy, expected.energy) <= bound
+    assert relative(stats.sq_norm, expected.sq_norm) <= bound
+    assert relative(stats.weights, expected.weights) <= bound
+    np.testing.assert_array_equal(stats.counts, expected.counts)
+    np.testing.assert_array_equal(stats.faces, expected.faces)
+    assert stats.n_sites == expected.n_sites
+    assert stats.is_diagonal == expected.is_diagonal
 
 
 def data_on(design: Design, n_subjects: int = 5) -> np.ndarray:
@@ -61,9 +61,9 @@ def test_statistics_are_the_dense_products(kind: str, divided: bool) -> None:
 
 def test_sites_without_a_column_count_in_the_norm_only() -> None:
     """Some children are too narrow for the mesh and have no column; the sites in them belong to none."""
-    whole = masked_sites(3, "faces", "left", 1.0)
-    holed = whole.subset(
-        ~np.isin(whole.face_at(2), [4, 8])
+    all_sites = masked_sites(3, "faces", "left", 1.0)
+    holed = all_sites.subset(
+        ~np.isin(all_sites.face_at(2), [4, 8])
     )  # the centres of two children of face 0
     design = Design(holed, "exponential", sigma=0.015)
     finer = design.divide([0, 1])
@@ -82,10 +82,10 @@ def test_sites_without_a_column_count_in_the_norm_only() -> None:
 def test_the_penalty_is_measured_on_all_roots() -> None:
     """Also of a design that holds only some of them: the others may have lost their column."""
     problem = small("exponential")
-    some = Design.from_faces(
+    seventeen = Design.from_faces(
         problem.design.sites, problem.design.faces[3:], "exponential", 0, problem.design.sigma
     )
-    assert relative(Statistics.from_data(problem.X, some).root_L, problem.stats.root_L) < TIGHT
+    assert relative(Statistics.from_data(problem.X, seventeen).root_L, problem.stats.root_L) < TIGHT
 
 
 # ---------------------------------------------------------------- sums over sites
@@ -134,9 +134,9 @@ def test_float32_data_accumulate_in_float64(kind: str) -> None:
     problem = small(kind)
     X32 = (1e3 + problem.X).astype(np.float32)  # a large mean, which float32 sums would lose
     exact = Statistics.from_data(X32.astype(np.float64), problem.design)
-    found = Statistics.from_data(X32, problem.design)
-    assert found.L.dtype == found.energy.dtype == np.float64
-    assert_same(found, exact)
+    stats = Statistics.from_data(X32, problem.design)
+    assert stats.L.dtype == stats.energy.dtype == np.float64
+    assert_same(stats, exact)
     D32 = problem.design.matrix.astype(np.float32)
     assert relative((D32.T @ X32).T, exact.L) > 100 * TIGHT, "the check would see float32 sums"
     if kind == "partition":
@@ -194,13 +194,13 @@ def test_sums_of_many_people_cannot_be_changed_through_statistics() -> None:
     st.sampled_from([0.05, 0.3, 1.0]),
 )
 def test_divided_statistics_under_random_masks(
-    kind: str, mesh: tuple[str, str], seed: int, kept: float
+    kind: str, mesh: tuple[str, str], seed: int, share: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    whole = masked_sites(2, *mesh, 1.0)
-    keep = rng.random(whole.n) < kept
-    keep[rng.integers(whole.n)] = True
-    sites = whole.subset(keep)
+    all_sites = masked_sites(2, *mesh, 1.0)
+    keep = rng.random(all_sites.n) < share
+    keep[rng.integers(all_sites.n)] = True
+    sites = all_sites.subset(keep)
     design = Design(sites, kind, sigma=COVERING[kind])
     X = rng.random((sites.n, 3))
     data = Data(X, sites)

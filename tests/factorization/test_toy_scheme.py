@@ -52,9 +52,9 @@ class SemiNMF(Scheme):
         return B, self.update_C(p, B, C, p.gram(B))
 
     def update_B(self, p: Problem, B: Array, C: Array, t: Terms) -> Array:
-        KB, part = p.times_K(B), lambda x, sign: np.maximum(sign * x, 0.0)
-        up = part(t.LC, 1) + KB @ part(t.CC, -1)
-        down = part(t.LC, -1) + KB @ part(t.CC, 1)
+        KB = p.times_K(B)
+        up = np.maximum(t.LC, 0.0) + KB @ np.maximum(-t.CC, 0.0)
+        down = np.maximum(-t.LC, 0.0) + KB @ np.maximum(t.CC, 0.0)
         return np.asarray(B * np.sqrt(up / np.maximum(down, 1e-300)))
 
     def update_C(self, p: Problem, B: Array, C: Array, G: Array) -> Array:
@@ -79,14 +79,14 @@ def cohort() -> Cohort:
 
 
 def model(**changes: object) -> CorticalFactorization:
-    given = {
+    settings = {
         "level": 1,
         "n_starts": 2,
         "n_iter": 60,
         "tol": 0.0,
         "refinement": Refinement(steps=2, n_iter=5),
     }
-    return CorticalFactorization(3, method="semi", **{**given, **changes})  # type: ignore[arg-type]
+    return CorticalFactorization(3, method="semi", **{**settings, **changes})  # type: ignore[arg-type]
 
 
 def test_it_is_a_method_like_any_other(toy: Scheme) -> None:
@@ -101,12 +101,12 @@ def test_it_is_a_method_like_any_other(toy: Scheme) -> None:
 def test_engines_that_cannot_run_it_leave_it_to_numpy(toy: Scheme, engine: str) -> None:
     if engine == "jax":
         pytest.importorskip("jax")
-    found = multistart(
+    best = multistart(
         small("partition").stats, "semi", 3, n_starts=2, n_iter=30, engine=engine, random_state=0
     )
-    assert found.engine == "numpy"
-    assert (np.diff(found.objectives) <= 1e-9 * found.objectives[:, :1]).all()
-    assert (np.asarray(found.B) >= 0).all()
+    assert best.engine == "numpy"
+    assert (np.diff(best.objectives) <= 1e-9 * best.objectives[:, :1]).all()
+    assert (np.asarray(best.B) >= 0).all()
 
 
 @pytest.mark.slow

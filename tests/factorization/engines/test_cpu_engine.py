@@ -135,9 +135,12 @@ def test_a_run_can_be_continued() -> None:
     """30 + 31 updates are 61: the plain updates that one call remembers serve the next."""
     method = METHODS["LE-PNNMF"]
     p, state = posed(small().stats, "LE-PNNMF", "default", 3, 4)
-    whole = cpu.iterate(p, method, state, Course(61))
+    uninterrupted = cpu.iterate(p, method, state, Course(61))
     half = cpu.iterate(p, method, state, Course(30))
-    assert relative(cpu.iterate(p, method, half.state, Course(31)).state.B, whole.state.B) < 1e-12
+    assert (
+        relative(cpu.iterate(p, method, half.state, Course(31)).state.B, uninterrupted.state.B)
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
@@ -148,9 +151,9 @@ def test_answers_do_not_depend_on_threads_or_tasks(
     run = cpu.iterate(p, METHODS[name], state, Course(50))
     monkeypatch.setattr(workers, "n_threads", lambda: 1)
     monkeypatch.setattr(cpu, "STARTS_PER_TASK", 7)
-    other = cpu.iterate(p, METHODS[name], state, Course(50))
-    np.testing.assert_array_equal(run.objectives, other.objectives)
-    np.testing.assert_array_equal(run.state.B, other.state.B)
+    on_one_thread = cpu.iterate(p, METHODS[name], state, Course(50))
+    np.testing.assert_array_equal(run.objectives, on_one_thread.objectives)
+    np.testing.assert_array_equal(run.state.B, on_one_thread.state.B)
 
 
 def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

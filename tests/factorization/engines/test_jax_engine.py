@@ -48,16 +48,16 @@ def posed(
     return p, begin(p, method.scheme, B, C)
 
 
-def assert_same(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
+def assert_same(run: Run, expected: Run, tolerance: float = 1e-9) -> None:
     for name in ("n_iter", "converged", "diverged"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=tolerance)
-    np.testing.assert_allclose(found.errors, expected.errors, rtol=tolerance)
+        np.testing.assert_array_equal(getattr(run, name), getattr(expected, name))
+    np.testing.assert_allclose(run.objectives, expected.objectives, rtol=tolerance)
+    np.testing.assert_allclose(run.errors, expected.errors, rtol=tolerance)
     for name in ("B", "C", "error", "objective", "tau"):
-        value = getattr(found.state, name)
+        value = getattr(run.state, name)
         assert type(value) is np.ndarray and value.dtype == np.float64
         assert relative(value, getattr(expected.state, name)) < tolerance, name
-    assert found.state.age == expected.state.age
+    assert run.state.age == expected.state.age
 
 
 # ---------------------------------------------------------------- the same answers
@@ -89,9 +89,11 @@ def test_overlapping_columns_and_a_run_that_goes_on() -> None:
         jax_engine.iterate(p, method, half.state, Course(20)),
         iterate(p, method, half.state, Course(20)),
     )
-    whole = iterate(p, method, state, Course(40))
+    uninterrupted = iterate(p, method, state, Course(40))
     assert (
-        relative(jax_engine.iterate(p, method, half.state, Course(20)).state.B, whole.state.B)
+        relative(
+            jax_engine.iterate(p, method, half.state, Course(20)).state.B, uninterrupted.state.B
+        )
         < 1e-9
     )
 
@@ -130,13 +132,13 @@ def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
     state = begin(
         p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C
     )
-    found, expected = (
+    run, expected = (
         jax_engine.iterate(p, method, state, Course(45)),
         iterate(p, method, state, Course(45)),
     )
-    np.testing.assert_array_equal(found.diverged, [False, True, False, True])
-    np.testing.assert_array_equal(found.n_iter, expected.n_iter)
-    np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
+    np.testing.assert_array_equal(run.diverged, [False, True, False, True])
+    np.testing.assert_array_equal(run.n_iter, expected.n_iter)
+    np.testing.assert_allclose(run.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
 
 
 # ---------------------------------------------------------------- ends
@@ -161,7 +163,7 @@ def test_the_estimator_takes_it() -> None:
     sites = masked_sites()
     X = positive_data(sites.coordinates, 12).T
     # the method it was made for: coordinate descent creeps along a flat valley here and amplifies rounding
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "mesh": sites,
         "method": "LE-PNNMF",
         "level": 0,
@@ -170,11 +172,11 @@ def test_the_estimator_takes_it() -> None:
         "tol": 0.0,
     }
     fit = lambda engine: CorticalFactorization(
-        2, refinement=Refinement(1, 2, 6), engine=engine, **given
+        2, refinement=Refinement(1, 2, 6), engine=engine, **settings
     ).fit(X)
-    found, expected = fit("jax"), fit("numpy")
-    assert found.starts_.engine == "jax"
-    assert relative(found.components_, expected.components_) < 1e-8
+    model, expected = fit("jax"), fit("numpy")
+    assert model.starts_.engine == "jax"
+    assert relative(model.components_, expected.components_) < 1e-8
 
 
 # ---------------------------------------------------------------- manners
