@@ -235,7 +235,6 @@ def fit_cohort(
         map_columns(
             cohort.sites.of_measure().n, cohort.hemisphere, mesh
         )  # refused before the fit, not after it
-    place.check_maps(mesh, cohort.hemisphere, () if measures is None else measures.names)
     seed = model.random_state if isinstance(model.random_state, int) else 0
     scans = (
         fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)

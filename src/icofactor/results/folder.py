@@ -40,6 +40,7 @@ an atlas names (q ≤ 0.05) their names in the label tables and in what describe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -49,7 +50,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.atlas import Overlap, with_names, write_overlap
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, ExistsError
 from icofactor.estimator.saving import MODEL, model_at
 from icofactor.io.cifti import write_dlabel, write_dscalar, write_pscalar
 from icofactor.io.freesurfer import write_annot
@@ -70,11 +71,11 @@ from icofactor.results.description import (
 )
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
-from icofactor.results.report.page import PAGE, panels_in, render_page
+from icofactor.results.report.page import PAGE, render_page
 from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
 from icofactor.results.report.surfaces import Cortex
-from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
+from icofactor.results.report.tables import tables_beside, write_page_tables
 from icofactor.sphere.names import (
     OWN,
     hemispheres,
@@ -148,32 +149,23 @@ class FitFolder(Publication):
         inputs: Iterable[str | Path] = (),
     ) -> None:
         self.figures = figures
-        place, kinds = Path(path), (_MASK, *_NAMED)
-        maps = (
-            []
-            if overwrite
-            else [found.name for kind in kinds for found in place.glob(f"*_desc-*_{kind}")]
+        super().__init__(
+            path, overwrite, names=sorted(_ALWAYS), leaving=_of_earlier_fit, inputs=inputs
         )
-        names = [*sorted([*_ALWAYS, *maps]), *(panels_in(place) if figures else [])]
-        super().__init__(path, overwrite, names=names, leaving=_of_earlier_fit, inputs=inputs)
-        self.check([SUMMARY])
+        # Hidden files, such as those of a desktop or of a version control, do not count.
+        if not self.owned() and self.path.is_dir():
+            files = [name for name in os.listdir(self.path) if not name.startswith(".")]
+            if files:
+                problem = (
+                    "is not empty, and icofactor did not write it: choose another folder for "
+                    "the results"
+                )
+                raise ExistsError(self.path, problem)
 
     @property
     def replaces(self) -> bool:
         """Whether there is an earlier fit."""
         return _DESCRIPTION in self.owned()
-
-    def check_maps(self, mesh: str, hemi: str | None, measures: Iterable[str] = ()) -> None:
-        """Refuse what lies where the maps of this mesh would be written."""
-        kinds, about = (_COMPONENTS, _MASK, _LABELS, _ANNOT), (OWN, *measures)
-        self.check(
-            [
-                map_file(mesh, kind, side, desc)
-                for kind in kinds
-                for side in hemispheres(hemi)
-                for desc in about
-            ]
-        )
 
     @contextmanager
     def filled(self) -> Iterator[Path]:
@@ -454,8 +446,7 @@ def map_columns(n_sites: int, hemi: str | None, mesh_name: str) -> list[tuple[st
         )
         raise ArgumentError(
             "cohort",
-            Phrase(f"{n_sites} sites"),
-            f"on {expected}, as {mesh_name} with {{hemi={hemi!r}}} is",
+            f"has {n_sites} sites; it should have {expected}, as {mesh_name} with hemi={hemi!r} has",
         )
     return [(side, slice(i * per_side, (i + 1) * per_side)) for i, side in enumerate(sides)]
 

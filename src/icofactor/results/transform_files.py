@@ -8,9 +8,7 @@ NAME.html    the same as a small page: one file without scripts, drawn as SVG
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +21,11 @@ import numpy as np
 from icofactor import __version__
 from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.people import People
-from icofactor.errors import ArgumentError, Phrase, counted, named
+from icofactor.errors import ArgumentError, counted, named
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
-from icofactor.io.json import read_json
-from icofactor.io.publish import Names, Publication
-from icofactor.io.tables import GIVEN, described, numbered, plain, sidecar, write_json, write_tsv
+from icofactor.io.publish import Publication
+from icofactor.io.tables import GIVEN, described, numbered, sidecar, write_json, write_tsv
 from icofactor.results.description import LOADINGS
 from icofactor.results.meaning import fitted_units, measure_title
 from icofactor.results.report.page import asset, policy
@@ -53,7 +50,7 @@ def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()
     if place.suffix == ".tsv":
         table = place
     elif place.suffix or place.is_file():
-        raise ArgumentError("out", Phrase(place), "a file that ends with .tsv, or a folder")
+        raise ArgumentError("out", f"{place} is not a folder, nor a file that ends with .tsv")
     else:
         table = place / LOADINGS
     if table.parent.is_dir():
@@ -109,10 +106,7 @@ def write_loadings(
         if model is not None:
             text = render_transform(found, model, cohort, table.name)
             (new / _page(table).name).write_text(text, encoding="utf-8", newline="\n")
-        about["files"] = {
-            file.name: hash_file(new / file.name) for file in files if file != sidecar(table)
-        }
-        write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
+        write_json(new / sidecar(table).name, about)
     return files
 
 
@@ -131,25 +125,11 @@ def _numbers(found: NewLoadings) -> dict[str, Any]:
 
 
 def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """The folder of a table; of what is there, only an earlier table, its record and its page may
-    be replaced.
-    """
-    beside, names = sidecar(table), [table.name, sidecar(table).name, _page(table).name]
-
-    def listed() -> Names:
-        try:
-            record = read_json(beside)
-            whole = record.pop("sha256") == _seal(record) and table.name in record["files"]
-            own = {name: known for name, known in record["files"].items() if name in names}
-            return {**own, beside.name: hash_file(beside)} if whole else {}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return {}
-
-    return Publication(table.parent, overwrite, names=names, inputs=inputs, listed=listed)
-
-
-def _seal(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
+    """Return the folder of a table; of its files, only an earlier table may be replaced."""
+    names = [table.name, sidecar(table).name, _page(table).name]
+    # An earlier page goes even where no new one is written.
+    leaving = lambda listed: [name for name in names if name in listed]
+    return Publication(table.parent, overwrite, names=names, leaving=leaving, inputs=inputs)
 
 
 def _page(table: Path) -> Path:
