@@ -400,7 +400,9 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, start: str) -> None:
         assert results in (before, files_in(whole)), number
         n_whole["before" if results == before else "after"] += 1
         write(out, *LATER, overwrite=True)
-        assert contents(out.parent) == {f"out/{name}": data for name, data in contents(whole).items()}
+        assert contents(out.parent) == {
+            f"out/{name}": data for name, data in contents(whole).items()
+        }
         assert [path.name for path in out.parent.iterdir()] == ["out"]
     assert child.exitcode == 0
     # Without an earlier folder, the last change is the rename.

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from icofactor.errors import ArgumentError, ExistsError, FileError
-from icofactor.io.atomic import remove_abandoned, temporary_name, with_final_name
+from icofactor.io.atomic import atomic_path, remove_abandoned, temporary_name, with_final_name
 from icofactor.io.guard import hash_file, naming
 from icofactor.io.json import read_json
 from icofactor.io.url import local
@@ -121,6 +121,13 @@ class Publication:
                 raise ExistsError(file)
         return replaced
 
+    def write_list(self, folder: Path, names: Names) -> None:
+        """Write the manifest of a folder."""
+        text = json.dumps({"format": _FORMAT, "files": dict(sorted(names.items()))}, indent=1)
+        # The manifest says that results are complete, so it appears whole.
+        with atomic_path(folder / LIST, overwrite=True) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+
     @contextmanager
     def filled(self) -> Iterator[Path]:
         """Yield a private folder to fill; its files appear together when the block ends."""
@@ -137,9 +144,9 @@ class Publication:
             yield stage
             new = _hashes(stage)
             if exists:
-                self._add(stage, new)
+                self.add(stage, new)
             else:
-                _write_list(stage, new)
+                self.write_list(stage, new)
                 _rename_once(stage, target)
             self.files = [self.path / name for name in sorted(new)]
         except OSError as problem:
@@ -150,7 +157,7 @@ class Publication:
                 with suppress(OSError):
                     folder.rmdir()
 
-    def _add(self, stage: Path, new: Names) -> None:
+    def add(self, stage: Path, new: Names) -> None:
         """Move complete results into a folder that exists."""
         _claim(stage, self.path)
         arriving = self.path / ARRIVING
@@ -163,7 +170,7 @@ class Publication:
                     raise FileError(self.path / name, problem)
             replaced = self.check(new)
             remaining = {name: listed[name] for name in listed if name not in replaced}
-            _write_list(arriving, {**remaining, **new})
+            self.write_list(arriving, {**remaining, **new})
         except BaseException:
             os.rename(arriving, stage)
             raise
@@ -282,14 +289,6 @@ def _checked_names(names: Any) -> Names:
 def _hashes(folder: Path) -> Names:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
-
-
-def _write_list(folder: Path, names: Names) -> None:
-    text = json.dumps({"format": _FORMAT, "files": dict(sorted(names.items()))}, indent=1)
-    # The manifest says that results are complete, so it appears whole.
-    temporary = folder / f"{LIST}.new"
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, folder / LIST)
 
 
 # ---------------------------------------------------------------------- checks

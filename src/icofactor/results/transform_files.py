@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +24,8 @@ from icofactor.cohort.people import People
 from icofactor.errors import ArgumentError, counted, named
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
-from icofactor.io.publish import Publication
+from icofactor.io.json import read_json
+from icofactor.io.publish import Names, Publication
 from icofactor.io.tables import GIVEN, described, numbered, sidecar, write_json, write_tsv
 from icofactor.results.description import LOADINGS
 from icofactor.results.meaning import fitted_units, measure_title
@@ -54,7 +55,7 @@ def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()
     else:
         table = place / LOADINGS
     if table.parent.is_dir():
-        _place(table, overwrite, inputs)
+        _TableFiles(table, overwrite, inputs)
     elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"the folder of {place} does not exist: create {place.absolute().parent} first"
@@ -101,11 +102,12 @@ def write_loadings(
         "taken_out": [] if model is None else list(taken_out_of(model)),
     }
     files = [table, sidecar(table), *([_page(table)] if model is not None else [])]
-    with _place(table, overwrite).filled() as new:
+    with _TableFiles(table, overwrite).filled() as new:
         write_tsv(new / table.name, {**columns, **joined})
         if model is not None:
             text = render_transform(found, model, cohort, table.name)
             (new / _page(table).name).write_text(text, encoding="utf-8", newline="\n")
+        about["files"] = {file.name: hash_file(file) for file in new.iterdir()}
         write_json(new / sidecar(table).name, about)
     return files
 
@@ -124,12 +126,34 @@ def _numbers(found: NewLoadings) -> dict[str, Any]:
     }
 
 
-def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """Return the folder of a table; of its files, only an earlier table may be replaced."""
-    names = [table.name, sidecar(table).name, _page(table).name]
-    # An earlier page goes even where no new one is written.
-    leaving = lambda listed: [name for name in names if name in listed]
-    return Publication(table.parent, overwrite, names=names, leaving=leaving, inputs=inputs)
+class _TableFiles(Publication):
+    """A table, its record and its page in any folder: the record says which files are results."""
+
+    def __init__(self, table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
+        self._names = [table.name, _page(table).name, sidecar(table).name]
+        # An earlier page leaves even where no new one is written.
+        leaving = lambda listed: listed
+        super().__init__(table.parent, overwrite, names=self._names, leaving=leaving, inputs=inputs)
+
+    def owned(self) -> Names:
+        """Return the files that an earlier record names, and the record."""
+        record = self._names[-1]
+        try:
+            hashes = read_json(self.path / record)["files"]
+            return {**{name: hashes[name] for name in self._names if name in hashes}, record: ""}
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+    def write_list(self, folder: Path, names: Names) -> None:
+        """Write nothing: the record is among the files."""
+
+    def add(self, stage: Path, new: Names) -> None:
+        """Move the files to the folder, the record last."""
+        for name in self.check(new) - set(new):
+            (self.path / name).unlink(missing_ok=True)
+        for name in self._names:
+            if name in new:
+                os.replace(stage / name, self.path / name)
 
 
 def _page(table: Path) -> Path:
