@@ -264,7 +264,7 @@ BAD = [
     (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
     (["--pls", "people.tsv"], "--pls: column 'group' must contain numbers; found 'patient'"),
     (["--reference", "sex=Q"], "--reference must be a value in that column: F, M"),
-    ([], "Nothing to do: give --formula, --pls or --reference"),
+    ([], "--formula: nothing to do"),
     (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     (["--reference", "group"], "--reference must be of the form COLUMN=VALUE"),
 ]

@@ -101,8 +101,8 @@ class FitResult:
         if n_constant:
             verb = "does" if n_constant == 1 else "do"
             lines.append(
-                f"{counted(n_constant, 'site')} {verb} not vary between subjects; they are left out "
-                "of z-scores."
+                f"{counted(n_constant, 'site')} {verb} not vary between subjects; they are left "
+                "out of z-scores."
             )
         lines.append(recurrence_line(model))
         lines += [
