@@ -17,6 +17,7 @@ from helpers.stores import contents
 from icofactor.assessment.atlas import Overlap
 from icofactor.errors import ArgumentError, ExistsError
 from icofactor.io.guard import hash_file
+from icofactor.io.json import read_json
 from icofactor.io.publish import LIST, Publication, list_of
 from icofactor.io.tables import read_table, write_json, write_table, write_tsv
 from icofactor.results.description import FitDescription, read_fit
@@ -25,7 +26,6 @@ from icofactor.results.folder import (
     FitFolder,
     map_columns,
     overlap_place,
-    write_dataset_description,
     write_fit,
     write_names,
 )
@@ -128,15 +128,6 @@ def test_json_takes_numpy_and_has_no_nan(tmp_path: Path) -> None:
         write_json(tmp_path / "b.json", object())
 
 
-def test_dataset_description_is_a_derivative(tmp_path: Path) -> None:
-    path = write_dataset_description(tmp_path, "My fit", extra={"SourceDatasets": []})
-    found = json.loads(path.read_text())
-    assert found["DatasetType"] == "derivative"
-    assert found["Name"] == "My fit"
-    assert found["GeneratedBy"][0]["Name"] == "icofactor"
-    assert {"BIDSVersion", "SourceDatasets"} <= set(found)
-
-
 @functools.cache
 def described(hemi: str = "both") -> FitDescription:
     """A small fit with a mask, participants and a methods paragraph."""
@@ -170,6 +161,7 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
     assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | MORE
+    assert read_json(out / "dataset_description.json")["DatasetType"] == "derivative"
     assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
     assert list_of(out) == {file.relative_to(out).as_posix(): hash_file(file) for file in files}
     assert not undescribed(out)

@@ -102,7 +102,7 @@ class Publication:
         """Return the manifest of the folder."""
         return list_of(self.path)
 
-    def check(self, names: Iterable[str]) -> set[str]:
+    def check(self, names: Iterable[str]) -> list[str]:
         """Refuse to write files that exist and may not be replaced.
 
         Returns
@@ -111,8 +111,8 @@ class Publication:
         """
         listed = self.owned()
         _check_new(self.path, names, listed)
-        replaced = set(listed) & {*names, *self._leaving(listed)}
-        for name in sorted(replaced):
+        replaced = [name for name in (*names, *self._leaving(listed)) if name in listed]
+        for name in replaced:
             file = self.path / name
             if file.absolute() in self._inputs:
                 problem = "is an input of this command: choose another place for the results"
@@ -175,7 +175,7 @@ class Publication:
             os.rename(arriving, stage)
             raise
         _arrive(self.path)
-        self.removed = [self.path / name for name in sorted(replaced - set(new))]
+        self.removed = [self.path / name for name in sorted(set(replaced) - set(new))]
 
 
 # ---------------------------------------------------------------------- moves

@@ -178,7 +178,7 @@ class _TableFiles(Publication):
 
     def add(self, stage: Path, new: Names) -> None:
         """Move the files to the folder."""
-        for name in self.check(new) - set(new):
+        for name in set(self.check(new)) - set(new):
             (self.path / name).unlink(missing_ok=True)
         for name in self._names:
             if name in new:

@@ -115,7 +115,7 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     if not sites.placed:
         raise ArgumentError(
             "parcels",
-            "the positions of the regions are not known; fit with their atlas to draw them",
+            "the positions of the regions are not known; fit with --parcels (parcels) to draw them",
         )
     sites = sites.surface
     if sites.n != sites.n_mesh:
