@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 import icofactor as ico
 from icofactor.cli.main import main
-from icofactor.io.atomic import alone_in
 from icofactor.io.tables import read_table
 from icofactor.results.associations import write_associations
 
@@ -234,38 +232,6 @@ def test_results_join_the_fit_and_leave_with_it(
     assert not beside()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
-@pytest.mark.parametrize("command", ["associate", "select"])
-def test_no_other_fit_comes_between_reading_a_fit_and_looking_at_its_folder(
-    command: str, fitted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else results of the fit that was read would appear beside the other."""
-
-    def looks(*given: Any) -> None:
-        with pytest.raises(BlockingIOError), alone_in(fitted, wait=False):
-            pass
-        raise ValueError("seen")
-
-    monkeypatch.setattr("icofactor.results.associations._place", looks)
-    monkeypatch.setattr("icofactor.cli.select._places", looks)
-    with pytest.raises(ValueError, match="seen"):
-        if command == "associate":
-            write_associations(fitted, formula="age")
-        else:
-            main(
-                [
-                    "select",
-                    "--model",
-                    str(fitted),
-                    "--atlas",
-                    "none.annot",
-                    "-o",
-                    str(fitted),
-                    "--verbose",
-                ]
-            )
-
-
 BAD = [
     (["--formula", "agee"], "no column 'agee'; its columns: 'age', 'sex'"),
     (
@@ -298,7 +264,7 @@ BAD = [
     (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
     (["--pls", "people.tsv"], "--pls: column 'group' must contain numbers; found 'patient'"),
     (["--reference", "sex=Q"], "--reference must be a value in that column: F, M"),
-    ([], "Nothing to do: give --formula, --pls or --reference"),
+    ([], "--formula: nothing to do"),
     (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
     (["--reference", "group"], "--reference must be of the form COLUMN=VALUE"),
 ]

@@ -98,7 +98,7 @@ def test_the_page_of_very_many_subjects(
     )
     pages = []
     for most in (2000, 5):
-        monkeypatch.setattr("icofactor.results.transform_files._MOST_DOTS", most)
+        monkeypatch.setattr("icofactor.results.transform_files._MAX_DOTS", most)
         _, record, page = write_loadings(found, tmp_path / "new.tsv", **place, overwrite=True)
         pages.append(page.read_text())
     assert pages[0].count("<circle") == 40 * (1 + 3) and "here</title>" not in pages[0]

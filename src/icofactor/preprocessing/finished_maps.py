@@ -56,7 +56,7 @@ class FinishedMaps:
     def remove(self, keys: Sequence[str]) -> None:
         """Remove the maps saved under these keys, and the folder unless other files are in it."""
         files = [self._file(key) for key in keys]
-        remove_abandoned(self.folder, [file.name for file in files])
+        remove_abandoned(self.folder)
         for file in files:
             file.unlink(missing_ok=True)
         if not any(self.folder.iterdir()):

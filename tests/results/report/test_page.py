@@ -263,7 +263,7 @@ def test_other_fits_have_pages(sites: Sites, hemi: str, k: int) -> None:
         render_page(FitDescription.of(*small_fit(sites, hemi, k, n_starts=1, n_iter=20, tol=0.0)))
     )
     if sites.triangles is None:
-        assert "needs the mesh's triangles" in content["cortex"]["missing"]
+        assert content["cortex"]["missing"]
         return
     shapes = content["cortex"]["shapes"]
     assert shapes == (
@@ -328,7 +328,7 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(
             (new / "figures" / name).write_text("old")
     for name in names[4:]:
         (folder / name).write_text("old")
-    with pytest.raises(FileExistsError, match="figures exists; pass overwrite=True"):
+    with pytest.raises(FileExistsError):
         write_page(fitted.folder, tmp_path)
     assert len(list(folder.iterdir())) == len(names)
     write_page(fitted.folder, tmp_path, overwrite=True)

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from icofactor.cohort.people import RowGroups
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.matching import map_similarity
 from icofactor.maps.workers import one_blas_thread
@@ -144,20 +144,18 @@ def diagnose(
 
 def _check(model: Any, cohort: Any) -> None:
     if not hasattr(model, "components_"):
-        raise ArgumentError(
-            "model", Phrase(f"a {type(model).__name__} that is not"), "fitted: call fit first"
-        )
+        raise ArgumentError("model", f"this {type(model).__name__} is not fitted; call fit first")
     if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
-        raise ArgumentError("cohort", Phrase(type(cohort).__name__), "a Cohort")
+        raise ArgumentError("cohort", f"must be a Cohort; found a {type(cohort).__name__}")
     if len(cohort.subjects) != len(model.loadings_):
-        expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
-        raise ArgumentError("cohort", Phrase(f"{len(cohort.subjects)} subjects"), expected)
-    if not same_sites(cohort.sites, model.sites_):
         raise ArgumentError(
             "cohort",
-            cohort.sites,
-            f"on the same sites as the model, in one order: {model.sites_!r}",
+            f"has {len(cohort.subjects)} subjects, but the model was fitted to "
+            f"{len(model.loadings_)}; give the cohort of the fit",
         )
+    if not same_sites(cohort.sites, model.sites_):
+        problem = f"is on {cohort.sites!r}, but the model is on {model.sites_!r}"
+        raise ArgumentError("cohort", problem)
 
 
 def _on_all(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, shown
 from icofactor.results.report.surfaces import Floats, Hemisphere, Ints, vertex_normals
 from icofactor.sphere.names import hemispheres
 
@@ -77,7 +77,8 @@ def panels_of(hemi: str, views: str | Sequence[str]) -> list[tuple[str, str]]:
     views = [views] if isinstance(views, str) else views
     unknown = [view for view in views if view not in VIEWS]
     if unknown or not views:
-        raise ArgumentError("views", list(views), f"some of {', '.join(map(repr, VIEWS))}")
+        names = ", ".join(map(repr, VIEWS))
+        raise ArgumentError("views", f"must be some of {names}; found {shown(list(views))}")
     sides = hemispheres(hemi, "hemi_")
     if len(sides) == 2:
         return [("left", view) for view in views] + [("right", view) for view in reversed(views)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from icofactor.assessment.selection.choice import verbatim
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 from icofactor.results.colours import distinct_colours, diverging
 from icofactor.results.report.drawing import (
     PANEL,
@@ -101,7 +101,7 @@ def plot_components(
     >>> figure.savefig("components.png")  # doctest: +SKIP
     """
     if scale not in ("shared", "each"):
-        raise ArgumentError("scale", scale, '"shared" or "each"')
+        raise ArgumentError("scale", f"must be 'shared' or 'each'; found {shown(scale)}")
     _check_fitted(model)
     panels = panels_of(model.hemi_ or "left", views)
     maps = _used_maps(model)
@@ -109,14 +109,11 @@ def plot_components(
     sites, measures = model.sites_.of_measure(), getattr(model, "measures_", None)
     of = ("",) if measures is None or measures.share == "maps" else measures.names
     if names and len(names) != len(maps):
-        raise ArgumentError(
-            "names", Phrase(f"{len(names)} names"), f"one for each of {len(maps)} components"
-        )
+        raise ArgumentError("names", f"{len(names)} names for {len(maps)} components")
     cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
-        raise ArgumentError(
-            "surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}"
-        )
+        shapes = ", ".join(map(repr, cortex.shapes))
+        raise ArgumentError("surface", f"must be one of {shapes}; found {shown(surface)}")
     each = maps.reshape(len(maps), len(of), sites.n)
     tops = np.array([[top_of(one) for one in of_component] for of_component in each])
     signed = bool(np.nanmin(maps) < 0)
@@ -159,10 +156,15 @@ def plot_pairs(
     views_of = _Views(cortex, _DEFAULT_SURFACE, panels)
     for row, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
         for place, values in enumerate(pair):
-            shown = on_vertices(model.sites_, values / top_of(values))
+            on_mesh = on_vertices(model.sites_, values / top_of(values))
             painted = partial(_faded, colours=colours, signed=signed)
             views_of.row(
-                figure, row, label if place == 0 else "", shown, painted, first=place * len(panels)
+                figure,
+                row,
+                label if place == 0 else "",
+                on_mesh,
+                painted,
+                first=place * len(panels),
             )
     _titles(figure, [*panels, *panels], named=model.hemi_ is not None)
     height = figure.get_size_inches()[1]
@@ -368,7 +370,9 @@ def _check_fitted(model: Any) -> None:
 def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
     chosen = list(range(k)) if components is None else [int(j) for j in components]
     if not chosen or min(chosen) < 0 or max(chosen) >= k:
-        raise ArgumentError("components", chosen, f"some of 0 to {k - 1}")
+        raise ArgumentError(
+            "components", f"must be numbers from 0 to {k - 1}; found {shown(chosen)}"
+        )
     return chosen
 
 
@@ -392,17 +396,12 @@ def _used_maps(model: Any) -> Floats:
     sites, mask = model.sites_, getattr(model, "mask_", None)
     maps = np.array(model.components_, dtype=np.float64)
     if maps.ndim != 2 or maps.shape[1] != sites.n:
-        raise ArgumentError(
-            "components_",
-            Phrase(f"shape {maps.shape}"),
-            f"of shape (k, {sites.n}), as {sites!r} is",
-        )
+        problem = f"must have the shape (k, {sites.n}) of {sites!r}; found {maps.shape}"
+        raise ArgumentError("components_", problem)
     if mask is not None:
         maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
     if not np.isfinite(maps).any():
-        raise ArgumentError(
-            "components_", None, "The components contain no finite value outside the mask"
-        )
+        raise ArgumentError("components_", "has no finite value outside the mask")
     return maps
 
 

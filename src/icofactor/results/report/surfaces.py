@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase, literal, named
+from icofactor.errors import ArgumentError, FileError, named, shown
 from icofactor.io.gifti import parse_gifti, read_gifti_surface
 from icofactor.io.hemispheres import side_of
 from icofactor.sphere.hierarchy import icosphere
@@ -115,19 +115,17 @@ def cortex_of(sites: Sites, hemi: str | None, surfaces: Surfaces | None = None) 
     if not sites.placed:
         raise ArgumentError(
             "parcels",
-            None,
-            "The positions of the regions are not known; fit with their atlas ({parcels}) to draw them",
+            "the positions of the regions are not known; fit with --parcels (parcels) to draw them",
         )
     sites = sites.surface
     if sites.n != sites.n_mesh:
-        raise ArgumentError("sites", sites, "Drawing needs all sites of a mesh")
+        raise ArgumentError("sites", f"drawing needs all sites of a mesh; found {shown(sites)}")
     if surfaces is not None:
         given = [surfaces] if isinstance(surfaces, str | Path) else list(surfaces)
         return _from_files(sites, sides, [Path(path) for path in given])
     if sites.triangles is None:
-        raise ArgumentError(
-            "surfaces", sites, "Drawing needs the mesh's triangles, or surface files"
-        )
+        problem = f"{shown(sites)} has no triangles; give surface files to draw on"
+        raise ArgumentError("surfaces", problem)
     if fsaverage_level(sites.name or "") is None:
         fs_lr = is_fs_lr(mesh_name_of(sites))
         hint = " icofactor report --surfaces draws on surfaces of the same mesh."
@@ -165,7 +163,8 @@ def cortex_or_reason(
     except ArgumentError as problem:
         if surfaces is not None:
             raise
-        return Cortex((), str(problem))
+        reason = str(problem.message)
+        return Cortex((), reason[:1].upper() + reason[1:])
 
 
 def n_vertices(sites: Sites) -> int:
@@ -173,7 +172,7 @@ def n_vertices(sites: Sites) -> int:
     if sites.on != "faces":
         return sites.n_mesh // len(sites.frames)
     if sites.triangles is None:
-        raise ArgumentError("sites", sites, "Drawing faces needs the mesh's triangles")
+        raise ArgumentError("sites", f"{shown(sites)} has no triangles to draw its faces")
     return int(sites.triangles.max()) + 1
 
 
@@ -181,8 +180,8 @@ def on_vertices(sites: Sites, values: NDArray[np.generic]) -> list[Floats]:
     """Values (..., n_sites) on the vertices of each hemisphere; at a vertex, the mean of the faces
     around it, or the value of its parcel.
     """
-    shown = sites.on_surface(np.asarray(values, dtype=np.float64), np.nan)
-    halves = np.split(shown, len(sites.frames), axis=-1)
+    on_mesh = sites.on_surface(np.asarray(values, dtype=np.float64), np.nan)
+    halves = np.split(on_mesh, len(sites.frames), axis=-1)
     if sites.on != "faces":
         return halves
     to_vertices = face_to_vertex(sites.triangles, n_vertices(sites))  # type: ignore[arg-type]
@@ -214,9 +213,8 @@ def _unit_vertices(sites: Sites, side: str) -> Floats:
     triangles = np.asarray(sites.triangles)
     if sites.level is not None and np.array_equal(icosphere(sites.level).faces, triangles):
         return icosphere(sites.level).vertices
-    raise ArgumentError(
-        "sites", sites, "Drawing faces needs a mesh known by name, for its vertices"
-    )
+    problem = f"drawing faces needs a mesh that is known by name; found {shown(sites)}"
+    raise ArgumentError("sites", problem)
 
 
 def _sphere(sites: Sites, side: str) -> Hemisphere:
@@ -329,7 +327,7 @@ def _from_files(
         if len(coordinates) != wanted:
             if listed:
                 problem = f"has {len(coordinates)} vertices; {sites!r} has {wanted} per hemisphere"
-                raise FileError(path, literal(problem))
+                raise FileError(path, problem)
             continue
         n = counts[side, kind] = counts.get((side, kind), 0) + 1
         before = found[side].get(kind, (coordinates, triangles))
@@ -383,8 +381,8 @@ def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) 
             first = next(iter(files))
             raise ArgumentError(
                 "surfaces",
-                Phrase(f"other triangles in the {side} {kind} than in the {side} {first}"),
-                "of one mesh",
+                f"the {side} {kind} has other triangles than the {side} {first}; give surfaces of "
+                "one mesh",
             )
     unit = sites.coordinates[sites.hemisphere == int(side == "right" and len(sites.frames) == 2)]
     if sites.on == "faces":
