@@ -24,7 +24,7 @@ from icofactor.io.archive import digest
 from icofactor.io.maps import read_maps
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import find_meshes
-from icofactor.preprocessing.transformers import apply_weights
+from icofactor.preprocessing.transformers import SparseWeights, apply_weights
 from icofactor.sphere.names import N_FS_LR, SIDES, hemispheres
 from icofactor.sphere.sites import Sites
 from icofactor.sphere.surfaces import as_roi, as_sphere
@@ -226,7 +226,7 @@ class Projection:
 
     def __call__(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """(n_target,) of a map on fs_LR 32k; 0 outside the mask."""
-        carried = apply_weights(self.weights, values.astype(np.float64), "fs_LR 32k")
+        carried = apply_weights(SparseWeights([self.weights]), values.astype(np.float64), "fs_LR 32k")
         return np.where(self.mask, carried, 0.0).astype(np.float32)
 
     def digest(self) -> str:
