@@ -234,9 +234,7 @@ def prepare_hcp(
     counts = {}
     for output, store in plan.stores.items():
         tasks = [
-            task
-            for task in plan.tasks
-            if task.output == output and task.key not in failed_keys
+            task for task in plan.tasks if task.output == output and task.key not in failed_keys
         ]
         if tasks:
             about = {
@@ -303,9 +301,7 @@ def _plan(
     return _Work(tasks, stores, failures, cortex, ways)
 
 
-def _select(
-    inputs: Sequence[Inputs], selection: Selection
-) -> tuple[list[Inputs], list[Failure]]:
+def _select(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs], list[Failure]]:
     """Return the subjects to prepare, in order, and those of the table that have no folder."""
     by_name = {subject.subject: subject for subject in inputs}
     choice = selection.choose(list(by_name))

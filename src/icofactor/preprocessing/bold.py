@@ -197,9 +197,7 @@ def prepare_bold(
         raise CohortError(root, "no subjects remain")
     if dry_run:
         n_files = sum(len(run) for runs in runs_of.values() for run in runs)
-        return (
-            f"Would read {n_files} files of {len(runs_of)} subjects and write {steps.kind} to {out}."
-        )
+        return f"Would read {n_files} files of {len(runs_of)} subjects and write {steps.kind} to {out}."
     tasks = [MapTask(name, "bold", runs, _all_files(runs)) for name, runs in runs_of.items()]
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
     finished = FinishedMaps(work_folder(out, work_dir), settings)
@@ -213,9 +211,7 @@ def prepare_bold(
         # No map is left from which a next run could resume.
         finished.remove([])
     problems.check()
-    store = _write(
-        out, tasks, finished, files.mesh, steps, cleaning, selection, overwrite
-    )
+    store = _write(out, tasks, finished, files.mesh, steps, cleaning, selection, overwrite)
     if work_dir is None:
         finished.remove([task.key for task in tasks])
     return store
@@ -319,8 +315,9 @@ def _check_volumes(path: Path, side: str, volumes: Series, mesh: Any) -> None:
     if sizes and n not in sizes:
         raise CohortError(path, f"has {n} vertices; mesh {mesh} has {sizes[0]}")
     is_finite = np.isfinite(volumes)
+    is_broken = np.asarray(is_finite.any(axis=0) & ~is_finite.all(axis=0))
     with naming(path):
-        refuse_broken(volumes.T, is_finite.any(axis=0) & ~is_finite.all(axis=0))
+        refuse_broken(volumes.T, is_broken)
 
 
 def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
@@ -494,7 +491,7 @@ def _write(
                 ]
             )
         except ArgumentError as error:
-            problems.add(f"subject {task.subject}", error.message)
+            problems.add(f"subject {task.subject}", str(error.message))
     problems.check()
     sites = Mesh.read(mesh).sites(widths)
     names = [task.subject for task in tasks]

@@ -177,9 +177,7 @@ def make_maps(
     return outcomes
 
 
-def _make_map(
-    function: Callable[[Any], SubjectMap], task: MapTask, work: FinishedMaps
-) -> Outcome:
+def _make_map(function: Callable[[Any], SubjectMap], task: MapTask, work: FinishedMaps) -> Outcome:
     """Make and keep one map, unless it is kept already."""
     try:
         inputs = task.identity()
@@ -189,7 +187,7 @@ def _make_map(
     except CohortError as error:
         return Outcome(task, problems=tuple(error.problems))
     except ArgumentError as error:
-        return Outcome(task, problems=((f"subject {task.subject}", error.message),))
+        return Outcome(task, problems=((f"subject {task.subject}", str(error.message)),))
     except (ValueError, OSError, MemoryError) as error:
         # Some errors have no text.
         text = str(error) or type(error).__name__
@@ -222,7 +220,7 @@ def work_folder(out: Path, work_dir: str | Path | None) -> Path:
 def cohort_blocks(
     tasks: Sequence[MapTask],
     row_of: Callable[[MapTask], NDArray[np.float32]],
-    participants: Mapping[str, Sequence[Any]],
+    participants: Mapping[str, Any],
     **about: Any,
 ) -> Iterator[Cohort]:
     """Yield the cohort of the tasks, some subjects at a time.

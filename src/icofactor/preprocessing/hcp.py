@@ -34,8 +34,8 @@ from icofactor.preprocessing.subject_maps import (
     map_of_runs,
     naming,
 )
-from icofactor.preprocessing.temporal import Bools, checked_tr
 from icofactor.preprocessing.templates import find_meshes
+from icofactor.preprocessing.temporal import Bools, checked_tr
 from icofactor.preprocessing.transformers import SparseWeights, apply_weights
 from icofactor.sphere.names import N_FS_LR, SIDES, hemispheres
 from icofactor.sphere.sites import Sites
@@ -74,12 +74,8 @@ class Inputs:
 
     def each_run(self) -> dict[str, Inputs]:
         """Return the files of every run by themselves."""
-        existing = {
-            run: Inputs(self.subject, {run: file}) for run, file in self.files.items()
-        }
-        missing = {
-            run: Inputs(self.subject, {}, {run: file}) for run, file in self.missing.items()
-        }
+        existing = {run: Inputs(self.subject, {run: file}) for run, file in self.files.items()}
+        missing = {run: Inputs(self.subject, {}, {run: file}) for run, file in self.missing.items()}
         return existing | missing
 
 

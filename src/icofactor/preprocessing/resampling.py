@@ -285,9 +285,7 @@ def _adaptive(
     return scaled(spread, columns=source_areas * inverse(sums(spread, axis=0)))
 
 
-def _normalised(
-    matrix: sparse.csr_array, region: NDArray[np.bool_] | None, method: str
-) -> Weights:
+def _normalised(matrix: sparse.csr_array, region: NDArray[np.bool_] | None, method: str) -> Weights:
     """Leave out the sources outside the region, and give the rows that remain the sum 1."""
     inside = scaled(matrix, columns=region)
     total = sums(inside, axis=1)

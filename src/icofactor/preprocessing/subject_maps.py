@@ -170,9 +170,7 @@ def map_of_runs(
                 detrend = steps.detrend
                 values = alff(run.series, run.tr, low, high, detrend, steps.normalize, mask=varies)
                 return HemisphereMap(values, varies)
-            passed = bandpass(
-                run.series, run.tr, low, high, steps.filter, steps.order, mask=varies
-            )
+            passed = bandpass(run.series, run.tr, low, high, steps.filter, steps.order, mask=varies)
         filtered.append(passed if run.is_counted is None else passed[:, run.is_counted])
     with naming(run.file):
         joined = concatenate_runs(filtered, mask=is_used)

@@ -324,7 +324,7 @@ def alff(
     values, is_used = checked_series(series, mask=mask)
     n_volumes = values.shape[1]
     bins = checked_band(low, high, seconds, n_volumes)
-    trend = "linear" if detrend else "constant"
+    trend: Literal["linear", "constant"] = "linear" if detrend else "constant"
     out = np.zeros(len(values))
     for rows in _blocks(np.flatnonzero(is_used)):
         block = signal.detrend(values[rows].astype(np.float64), axis=1, type=trend)
