@@ -38,9 +38,7 @@ def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, s
     is_inner = n_triangles == 2
     corner = far_corners[order[first[is_inner]]]
     opposite = far_corners[order[first[is_inner] + 1]]
-    across, crosses = _flat_distance(
-        coordinates, start[is_inner], end[is_inner], corner, opposite
-    )
+    across, crosses = _flat_distance(coordinates, start[is_inner], end[is_inner], corner, opposite)
     steps = _symmetric(
         np.concatenate([start, corner[crosses]]),
         np.concatenate([end, opposite[crosses]]),
