@@ -23,7 +23,7 @@ from icofactor.errors import CohortError
 from icofactor.preprocessing import alff, reho
 from icofactor.preprocessing._prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.hcp import find_inputs
-from icofactor.preprocessing.hcp_subject import Steps, fill_from_neighbours
+from icofactor.preprocessing.subject_maps import Steps, fill_from_neighbours
 from icofactor.preprocessing.outliers import limit_outliers
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
@@ -211,11 +211,11 @@ def test_goes_on_after_an_interruption(
     out, calls = tmp_path / "out", []
     compute = module.subject_map
 
-    def dies_at_the_second(inputs, *rest):
+    def dies_at_the_second(inputs, **rest):
         calls.append(inputs.subject)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return compute(inputs, *rest)
+        return compute(inputs, **rest)
 
     monkeypatch.setattr(module, "subject_map", dies_at_the_second)
     with pytest.raises(
@@ -263,7 +263,7 @@ def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path
 def test_process_that_dies_is_told(
     tree: Path, spheres: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: object) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise BrokenExecutor
 
     monkeypatch.setattr(module, "subject_map", dies)

@@ -126,17 +126,17 @@ def test_an_interrupted_run_goes_on(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    stop, real = ["sub-03"], bold._subject
+    stop, real = ["sub-03"], bold.subject_map
 
-    def counted(runs: Any, *more: Any) -> Any:
+    def counted(runs: Any, **more: Any) -> Any:
         made.append(next(iter(runs[0].values())).name[:6])
         if made[-1] in stop:
             raise KeyboardInterrupt
-        return real(runs, *more)
+        return real(runs, **more)
 
     steps, out = Steps("alff", limit=None, low=0.01), tmp_path / "a"
     prepare_bold(tree, tmp_path / "whole", steps)
-    monkeypatch.setattr(bold, "_subject", counted)
+    monkeypatch.setattr(bold, "subject_map", counted)
     with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         prepare_bold(tree, out, steps)
     assert not out.exists()

@@ -19,7 +19,8 @@ from helpers.workbench import read_metric, wb_command, write_metric, write_surfa
 from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.sites import Sites
-from icofactor.sphere.surfaces import distances_within, surface_graph, vertex_areas
+from icofactor.sphere.geodesics import distances_within, surface_graph
+from icofactor.sphere.surfaces import vertex_areas
 
 METHODS = {"area": "GEO_GAUSS_AREA", "equal": "GEO_GAUSS_EQUAL", "plain": "GEO_GAUSS"}
 FWHM = 10.0
@@ -89,7 +90,8 @@ def test_distances_equal_those_of_the_whole_graph(seed: int, limit: float) -> No
     bumpy = mesh.vertices * np.random.default_rng(seed).uniform(0.8, 1.2, (642, 1))
     graph, edges = surface_graph(bumpy, mesh.faces.astype(np.int64))
     found = np.full((642, 642), np.inf)
-    rows, columns, values = distances_within(graph, bumpy, limit)
+    counts, columns, values = map(np.concatenate, zip(*distances_within(graph, limit), strict=True))
+    rows = np.repeat(np.arange(642), counts)
     assert np.isinf(found[rows, columns]).all()
     found[rows, columns] = values
     wanted = dijkstra(graph, directed=False)

@@ -15,8 +15,7 @@ from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.estimator.estimator import CorticalFactorization
-from icofactor.preprocessing._prepare_hcp import map_key
-from icofactor.preprocessing.finished_maps import FinishedMaps
+from icofactor.preprocessing.finished_maps import FinishedMaps, map_key
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.fit_cohort import fit_cohort
 from icofactor.sphere.sites import Sites

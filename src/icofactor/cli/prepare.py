@@ -57,7 +57,7 @@ _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
 _FOR_KINDS = {
     **dict.fromkeys(("limit_outliers", "n_deviations", "map"), _MAPS),
-    **dict.fromkeys(("runs", "series", "tr", "low", "high", "confounds", "max_fd"), _SERIES),
+    **dict.fromkeys(("runs", "series", "tr", "band", "low", "high", "confounds", "max_fd"), _SERIES),
     **dict.fromkeys(("filter", "order", "rings", "no_tie_correction"), ("reho",)),
     **dict.fromkeys(("detrend", "normalize"), ("alff",)),
 }
@@ -78,7 +78,7 @@ _NOT_FOR_BOLD = (
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind of map before the input: {', '.join(KINDS)}"
-_STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
+_STEPS = ("tr", "band", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -191,10 +191,15 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         help="fMRIPrep: censor volumes with more framewise displacement",
     )
     time.add_argument(
-        "--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)"
+        "--band",
+        choices=["paper", "usual"],
+        help="band by name: paper, 0.05-0.1 Hz, or usual, 0.01-0.08 Hz (default: paper)",
     )
     time.add_argument(
-        "--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)"
+        "--low", type=float, metavar="HZ", help="lower end of the band (default: that of --band)"
+    )
+    time.add_argument(
+        "--high", type=float, metavar="HZ", help="upper end of the band (default: that of --band)"
     )
     time.add_argument(
         "--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)"
@@ -272,7 +277,7 @@ def _is_bold(kind: str, folder: str) -> bool:
 def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.io.publish import check_apart
     from icofactor.preprocessing.bold import Cleaning, prepare_bold
-    from icofactor.preprocessing.hcp_subject import Steps
+    from icofactor.preprocessing.subject_maps import Steps
 
     check_apart(options.out, read_by(options)[1:])
     asked = {name: value for name in _STEPS if (value := getattr(options, name)) is not None}
@@ -307,7 +312,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing._prepare_hcp import Target, failed, plan_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
-    from icofactor.preprocessing.hcp_subject import Steps
+    from icofactor.preprocessing.subject_maps import Steps
     from icofactor.preprocessing.outliers import LIMIT
 
     series = SERIES if options.series is None else options.series

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.measures import Arrangement, Measures, measures_of
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.maps import Maps
@@ -104,11 +105,11 @@ class Centering:
         if n_rows == 1:
             return None
         if n_subjects % n_rows:
-            found = Phrase(f"{n_subjects} rows")
-            expected = (
-                f"one row per person for each of {n_rows} measures, one measure after the other"
+            raise ArgumentError(
+                "X",
+                f"must have one row per person for each of {n_rows} measures, one measure after "
+                f"the other; found {n_subjects} rows",
             )
-            raise ArgumentError("X", found, expected)
         return np.repeat(np.arange(n_rows), n_subjects // n_rows)
 
     def membership(self, n_subjects: int) -> np.ndarray:
@@ -297,22 +298,19 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
     ----------
     allowed : what the method's scheme takes, its own first (`Scheme.centers`)
     """
-    if center not in CENTERS:
-        raise ArgumentError("center", Phrase(repr(center)), "'auto', 'none', 'mean' or 'zscore'")
+    check_value("center", center, OneOf(CENTERS))
     if center == "auto":
         return allowed[0]
     if center not in allowed:
         raise ArgumentError(
             "center",
-            None,
-            f"{{center='{center}'}} makes values negative, which {{method='{literal(method)}'}} cannot factorize; "
-            "use {center='auto'}, or {method='parts'}",
+            f"{center} makes values negative, which method {method} cannot factorize; pass "
+            "--center auto (center='auto'), or --method parts (method='parts')",
         )
     if rules == "paper" and center != "none":
         raise ArgumentError(
             "center",
-            None,
-            f"{{center='{center}'}} cannot be combined with {{rules='paper'}}, which fits uncentered maps; use "
-            "{center='none'}, or {rules='default'}",
+            f"{center} cannot be combined with the rules of the paper, which fit uncentered maps; "
+            "pass --center none (center='none'), or --rules default (rules='default')",
         )
     return center

@@ -130,8 +130,11 @@ def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
             Z = _people_columns(adjustment, arrangement.n_stacked)
             confounds = replace(confounds, Z=Z)
         else:
-            message = f"X is {step.done}, which cannot be estimated anew in parts of the subjects"
-            raise ArgumentError("X", None, f"{message}: give X itself")
+            raise ArgumentError(
+                "X",
+                f"is {step.done}, which cannot be estimated anew in parts of the subjects: give X "
+                "itself",
+            )
     data = X.cohort if isinstance(X, AdjustedCohort) else replace(X, adjustments=(), floor=False)
     return data, confounds
 

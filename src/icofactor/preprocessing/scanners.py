@@ -17,7 +17,7 @@ from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.blocks import Arrays
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import map_strips
-from icofactor.preprocessing.covariates import Term, solver
+from icofactor.preprocessing.covariates import NOT_FINITE, Term, solver
 
 # The posterior means of γ and δ² are found when no step changes them by more than this share.
 TOLERANCE, MOST_STEPS = 1e-12, 1000
@@ -124,8 +124,7 @@ def estimate_scanners(
         fitted_maps = measure_maps.subset(subjects=people)
         moments = _moments(fitted_maps, scans)
         if not np.isfinite(moments["total"]).all():
-            text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
-            raise ArgumentError("X", None, text)
+            raise ArgumentError("X", NOT_FINITE)
         of_measure = _estimates(moments, scans, empirical_bayes)
         for field in fields(Estimates):
             if field.name != "total":
