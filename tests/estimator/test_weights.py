@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from nibabel.freesurfer import write_geometry
-from sklearn.base import clone
 
 import icofactor as ico
 from helpers.refusals import refused
@@ -178,16 +177,6 @@ def test_people_who_lack_sites(twice: Twice, pair: tuple[Any, Any]) -> None:
         loadings.append(loadings_of(model, replace(cohort, X=X, checked=True)))
     alike(loadings[0].loadings, loadings[1].loadings)
     alike(loadings[0].quality["residual"], loadings[1].quality["residual"])
-
-
-def test_equal_weights_change_nothing(twice: Twice) -> None:
-    for method in METHODS:
-        plain = ico.CorticalFactorization(
-            K, method=method, n_starts=2, level=1, n_iter=50, tol=0.0
-        ).fit(twice.cohort)
-        equal = clone(plain).set_params(weights=np.full(642, 0.3)).fit(twice.cohort)
-        alike(equal.components_, plain.components_, 1e-12)
-        alike(equal.explained_, plain.explained_, 1e-12)
 
 
 def test_saved_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
