@@ -176,6 +176,15 @@ def test_inverse_transform_undoes_the_centering(X: np.ndarray) -> None:
     np.testing.assert_allclose(scores.inverse_transform(scores.loadings_), maps, rtol=1e-10)
 
 
+def test_recurrence_is_in_the_order_of_the_components(X: np.ndarray) -> None:
+    settings = {"method": "LE-PNNMF", "n_starts": 20, "n_iter": 150, "tol": 0.0, "lift": False}
+    model = quick(5, **settings).fit(X)
+    coarse = (model.design_.matrix @ model.starts_.B).T
+    order = ico.match_components(model.components_, coarse).b
+    assert len(np.unique(model.recurrence_)) > 1
+    np.testing.assert_array_equal(model.recurrence_, model.starts_.recurrence[order])
+
+
 @pytest.mark.parametrize("method", ["LE-PNNMF", "LE-PPNMF"])
 def test_polish_lowers_the_error(method: str, X: np.ndarray) -> None:
     errors = [quick(method=method, polish=n).fit(X).error_ for n in (0, 3, 10)]

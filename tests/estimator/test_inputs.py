@@ -169,26 +169,15 @@ def test_sizes_that_two_meshes_share_need_a_name(n: int) -> None:
     assert sites_for(n, name)[0].n == n
 
 
-@pytest.mark.parametrize("mesh", [None, "fsLR32k"])
-def test_sizes_of_fs_LR(mesh: str | None) -> None:
-    sites, hemi = sites_for(64984, mesh)
-    assert (sites.n, hemi) == (64984, "both")
-    assert sites_for(32492, mesh, "right")[0].n == 32492
-
-
 ONE_SIDE = Sites.named("fsaverage3")
-BOTH_SIDES = Sites.named("fsaverage3", hemi="both")
 MISMATCHES: list[tuple[int, Any, str | None]] = [
     (20484, "fsaverage5", "left"),
     (10242, "fsaverage5", "both"),
-    (20484, None, "left"),
     (10242, None, "both"),
     (642, ONE_SIDE, "both"),
-    (1284, BOTH_SIDES, "left"),
     (1284, ("fsaverage3", "fsaverage3"), "left"),
     (32492, None, None),
     (59412, None, None),
-    (10241, "fsaverage5", None),
     (10241, "fsaverage5", "left"),
     (642, "fsaverage9", None),
     (642, 3, None),

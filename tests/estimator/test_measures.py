@@ -143,18 +143,6 @@ def test_scale_and_weights_are_kept_and_undone(
         np.testing.assert_allclose(half, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_negative_values_of_any_measure_are_refused(
-    pair: dict[str, ico.Cohort], share: str
-) -> None:
-    for name, cohort in pair.items():
-        X = cohort.X.copy()
-        X[3, 3] = -1
-        changed = {**pair, name: replace(cohort, X=X)}
-        with refused("X"):
-            model("CD-PNNMF").fit(ico.join_measures(changed, share, "variance"))
-
-
 # ---------------------------------------------------------------------- parts of the people
 
 

@@ -87,12 +87,15 @@ def test_nor_for_what_is_left_after_centering(method: str, center: str) -> None:
 
 def test_nor_for_parcels() -> None:
     """Which are divided too, and read again for it."""
-    faces = SITES.face_at(1)
-    X = np.stack([maps()[:, faces == face].mean(axis=1) for face in range(80)], axis=1)
-    parcels = {"mesh": Sites.parcels((faces + 1, "fsaverage3")), "hemi": None}
-    plain = fit(X, "CD-PNNMF", **parcels)
-    assert plain.design_.n_columns > 20
-    assert_same(fit(1e-7 * X, "CD-PNNMF", **parcels), plain, 1e-7)
+    faces = SITES.face_at(2)
+    means = [maps()[:, faces == face].mean(axis=1) for face in range(320)]
+    # At this size the unit of the fit is 1.
+    X = 4 * np.stack(means, axis=1)
+    sites = Sites.parcels((faces + 1, "fsaverage3"))
+    settings = {"mesh": sites, "hemi": None, "refinement": Refinement(6, 5, 5)}
+    plain = fit(X, "CD-PNNMF", **settings)
+    assert plain.design_.faces[:, 0].max() == 2, "children are divided"
+    assert_same(fit(1e-7 * X, "CD-PNNMF", **settings), plain, 1e-7)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from nibabel.freesurfer import write_geometry
-from sklearn.base import clone
 
 import icofactor as ico
 from helpers.refusals import refused
@@ -180,16 +179,6 @@ def test_people_who_lack_sites(twice: Twice, pair: tuple[Any, Any]) -> None:
     alike(loadings[0].quality["residual"], loadings[1].quality["residual"])
 
 
-def test_equal_weights_change_nothing(twice: Twice) -> None:
-    for method in METHODS:
-        plain = ico.CorticalFactorization(
-            K, method=method, n_starts=2, level=1, n_iter=50, tol=0.0
-        ).fit(twice.cohort)
-        equal = clone(plain).set_params(weights=np.full(642, 0.3)).fit(twice.cohort)
-        alike(equal.components_, plain.components_, 1e-12)
-        alike(equal.explained_, plain.explained_, 1e-12)
-
-
 def test_saved_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
     model = pair[0]
     model.save(tmp_path / "m.zip")
@@ -206,6 +195,8 @@ def test_saved_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) 
 
 
 def test_areas(tmp_path: Path) -> None:
+    from nilearn.datasets import load_fsaverage
+
     sites = ico.Sites.icosphere(3)
     areas = vertex_areas(sites.coordinates, sites.triangles)
     alike(weighted_sites(sites, None, "area")[0].weights, areas / areas.mean(), 1e-12)
@@ -215,6 +206,12 @@ def test_areas(tmp_path: Path) -> None:
     for name in ("fsaverage3", "fsaverage5", "fsaverage6"):
         weighted, _ = weighted_sites(ico.Sites.named(name), None, "area", "left")
         assert 0.2 < weighted.weights.std() < 0.5
+    meshes = load_fsaverage("fsaverage5")
+    surfaces = [meshes[name].parts["left"] for name in ("pial", "white_matter")]
+    middle = np.mean([surface.coordinates for surface in surfaces], axis=0)
+    areas_5 = vertex_areas(middle, surfaces[0].faces)
+    weighted, _ = weighted_sites(ico.Sites.named("fsaverage5"), None, "area", "left")
+    alike(weighted.weights, areas_5 / areas_5.mean(), 1e-6)
     write_maps(tmp_path / "va.shape.gii", areas[None].astype(np.float32), "left", ["area"])
     write_geometry(tmp_path / "lh.midthickness", sites.coordinates * 70, sites.triangles)
     for name in ("va.shape.gii", "lh.midthickness"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from helpers.problems import relative, small
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._lift import (
     Basis,
+    _best_between,
     basis_of,
     lift,
     lift_on_mean,
@@ -133,6 +136,8 @@ def test_the_lift_equals_the_reference(scheme: str, strength: float) -> None:
     exact = naive.lift(scheme, X, C, lam, weight)
     basis = lift(X, C, SCHEMES[scheme], lam, weight, sweeps=3000)
     assert relative(basis.W, exact) < 1e-6
+    warm = lift(X, C, SCHEMES[scheme], lam, weight, start=basis.W, sweeps=1)
+    assert relative(warm.W, exact) < 1e-6
     cost_of = lambda W: naive.objective(
         scheme, X, np.eye(len(X)), W, C, lam, np.full(len(X), weight)
     )
@@ -248,6 +253,17 @@ def test_fit_and_transform_agree_when_there_are_as_many_components_as_subjects()
     assert (
         np.abs(fitted_loadings - model.transform(Y)).max() <= 1e-5 * np.abs(fitted_loadings).max()
     )
+
+
+def test_a_lift_that_changes_nothing_is_taken_whole() -> None:
+    """Where every site is a face, rounding must not choose a place between."""
+    X = small().X - small().X.mean(axis=1, keepdims=True)
+    W = np.random.default_rng(0).random((len(X), 3))
+    coarse = scaled_to_least_error(basis_of(X, W))
+    lifted_basis = replace(coarse, W=coarse.W * (1 + 2.0**-52), WX=coarse.WX * (1 - 2.0**-52))
+    assert _best_between(coarse, lifted_basis) == (lifted_basis, 1.0)
+    larger = replace(coarse, W=coarse.W * 1.1, WX=coarse.WX * 1.1, WW=coarse.WW * 1.21)
+    assert _best_between(coarse, larger)[1] == 0
 
 
 def test_nearly_parallel_loadings_are_lifted_to_the_end() -> None:

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icofactor as ico
 from helpers.refusals import refused
 
 
+@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_a_shuffled_and_rescaled_copy_is_put_back(k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -73,6 +73,8 @@ def test_every_kind_of_seed() -> None:
     assert (start(generator) != start(generator)).any(), "a generator moves on"
     assert (start(None) != start(None)).any()
     assert (start(3) != start(4)).any()
+    children = np.random.SeedSequence(3).spawn(2)
+    assert (start(children[0]) != start(children[1])).any()
     seeds = seeds_of(3)
     assert stream(seeds, 4).random() == stream(seeds, 4).random() != stream(seeds, 5).random()
 

@@ -84,6 +84,7 @@ def test_blocks_in_memory_at_the_same_time_are_limited(
         ({"method": "CD-PNNMF"}, 2),
         ({"center": "zscore"}, 3),
         ({"polish": 2}, 4),
+        ({"method": "CD-PNNMF", "polish": 1}, 3),
         ({"method": "LE-PPNMF", "tol": 1e-2}, 4),
         ({"lift": False}, 1),
     ],

@@ -180,7 +180,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
     >>> model = ico.CorticalFactorization(3, n_starts=2, level=1)
-    >>> loadings = model.fit_transform(cohort)  # or an array of subjects × sites, with mesh="fsaverage3"
+    >>> # Or of an array of subjects × sites, with mesh="fsaverage3".
+    >>> loadings = model.fit_transform(cohort)
     >>> loadings.shape, model.components_.shape
     ((20, 3), (3, 642))
     >>> bool(model.explained_ > 0.4)

@@ -1,4 +1,4 @@
-"""What a fitted model does with maps behind its public methods: sites in use, centering, loadings."""
+"""What a fitted model does with maps: sites in use, centering, loadings."""
 
 from __future__ import annotations
 
@@ -50,9 +50,11 @@ class FittedMaps:
         if not self.lift:
             remedy = "maps that are constant on faces miss finer detail; use lift=True"
         elif self.rules == "paper" or not isinstance(self.penalty, str):
-            remedy = f"give a penalty below {self.solution_.penalty:.3g}, or use the default rules and penalty"
-        said = f"the components explain less than the mean map of the subjects does: explained_ = {self.explained_:.3g}"
-        warnings.warn(f"{said}; {remedy}", UserWarning, stacklevel=4)
+            limit = f"{self.solution_.penalty:.3g}"
+            remedy = f"give a penalty below {limit}, or use the default rules and penalty"
+        problem = "the components explain less than the mean map of the subjects does"
+        message = f"{problem}: explained_ = {self.explained_:.3g}; {remedy}"
+        warnings.warn(message, UserWarning, stacklevel=4)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""

@@ -187,7 +187,7 @@ def statistics_of(
     summary: Summary,
     report: Report,
 ) -> tuple[Statistics, Pyramid | None]:
-    """Return the statistics of the design, and a pyramid if divisions must not read the maps again."""
+    """Return the statistics of the design, and a pyramid where divisions need not read the maps."""
     sites = design.sites
     # Parcels are few, and read again at once.
     if settings.columns != "partition" or sites.regions is not None:

@@ -1,4 +1,4 @@
-"""A fitted model as one zarr zip: arrays and JSON, no pickle, so that loading a file runs no code."""
+"""A fitted model as one zarr zip: arrays and JSON, no pickle: loading a file runs no code."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def areas_in_files(
     sites: Sites,
     hemi: str | None,
 ) -> np.ndarray:
-    """Return areas of the sites from surfaces or areas, one file per hemisphere, or from a folder."""
+    """Return areas of the sites from files of each hemisphere, or from the files of a folder."""
     n_sides = len(sites.frames)
     sides = hemispheres(hemi) if hemi in HEMISPHERES else SIDES[:n_sides]
     if len(files) == 1 and files[0].is_dir():

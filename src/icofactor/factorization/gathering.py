@@ -1,4 +1,4 @@
-"""The pass over the maps that gathers statistics: sums over columns, and a summary of every site."""
+"""The pass over the maps that gathers statistics: sums over columns, a summary of every site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gather(
     accept_block: AcceptBlock | None = None,
     report: Report | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over the maps."""
+    """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass."""
     if not maps.n_sites:
         raise ArgumentError("X", "has no sites")
     sums = np.zeros((columns.shape[1], maps.n_subjects))

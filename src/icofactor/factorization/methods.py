@@ -35,7 +35,7 @@ class Method:
         return self.scheme.signed_data or center != "none"
 
     def refusal(self, center: str) -> str | None:
-        """Return why X must not hold negative values, and which methods take them; None if it may."""
+        """Return why X must not be negative, and which methods take such values; None if it may."""
         if self.takes_negative(center):
             return None
         return f"method {self.name!r} does not allow; use {for_negative_data()}"

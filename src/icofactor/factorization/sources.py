@@ -1,4 +1,4 @@
-"""What answers a division of faces: `Data` reads the rows concerned again, `Pyramid` reads nothing."""
+"""What answers a division of faces: `Data` reads the rows concerned, `Pyramid` reads nothing."""
 
 from __future__ import annotations
 
@@ -341,8 +341,8 @@ def pyramid_level(
 ) -> int:
     """Return the deepest level of a pyramid for `steps` refinements from `level`.
 
-    That is as deep as they can reach, or as memory allows, and at shallowest one level below `level` if
-    there is any refinement.
+    That is as deep as they can reach, or as memory allows, and at shallowest one level below
+    `level` if there is any refinement.
     """
     deepest = min(level + steps, sites.max_level)
     shallowest = min(level + 1, deepest)

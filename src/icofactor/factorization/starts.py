@@ -1,4 +1,4 @@
-"""How runs begin: seeds, random starts, starts from the caller, and checks before the first update."""
+"""How runs begin: seeds, random starts, starts from the caller, checks before the first update."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class Statistics:
         )
 
     def deviations_at(self, design: Design, site_variance: np.ndarray) -> Statistics:
-        """Return the statistics of the deviations, given Σ (x − mean of the site)² of every site."""
+        """Return the statistics of deviations, given Σ (x − mean of the site)² of every site."""
         weighted = design.sites.weigh(site_variance)
         is_inside = design.site_column >= 0
         energy = np.bincount(

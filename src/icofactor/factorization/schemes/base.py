@@ -1,4 +1,4 @@
-"""What all schemes share: the problem that updates solve, the error (eq. 1), and the contract `Scheme`.
+"""What schemes share: the problem that updates solve, the error (eq. 1), the contract `Scheme`.
 
 B is (..., n_k, n_d) and C is (..., n_d, n_subjects); the leading axes are a batch of independent
 starts. Functions are pure: they write into none of their arguments.
