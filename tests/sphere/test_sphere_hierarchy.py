@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.marking import slow_but
+from helpers.refusals import refused
 from icofactor.sphere import locate
 from icofactor.sphere.hierarchy import (
     MAX_LEVEL,
@@ -78,7 +79,7 @@ def test_icosphere_is_cached_and_read_only() -> None:
 
 @pytest.mark.parametrize("level", [-1, MAX_LEVEL + 1, 2.5])
 def test_impossible_levels_are_refused(level: float) -> None:
-    with pytest.raises(ValueError, match="level must be an integer from 0 to 7"):
+    with refused("level"):
         icosphere(level)  # type: ignore[arg-type]
 
 
@@ -89,7 +90,7 @@ def test_parent_children_ancestor() -> None:
     np.testing.assert_array_equal(
         ancestor(np.arange(n_faces(4)), 4, 2), np.arange(n_faces(4)) // 16
     )
-    with pytest.raises(ValueError, match="at_level"):
+    with refused("at_level"):
         ancestor([0], 2, 3)
 
 
@@ -98,10 +99,9 @@ def test_mixed_levels_and_wrong_indices() -> None:
     for row, (level, index) in zip(mixed, [(0, 19), (3, 4), (0, 0), (7, 327679)], strict=True):
         np.testing.assert_array_equal(row, face_centres(level, index)[0])
     assert face_corners([], np.array([], dtype=int)).shape == (0, 3, 3)
-    with pytest.raises(ValueError, match="index must be 0 to 79, the faces of level 1; found 80"):
-        face_corners([1], [80])
-    with pytest.raises(ValueError, match="the faces of level 1; found -1"):
-        face_corners([1], [-1])
+    for index in (80, -1):
+        with refused("index"):
+            face_corners([1], [index])
 
 
 @pytest.mark.parametrize("level", slow_but(LEVELS, *LEVELS[:-1]))
@@ -149,7 +149,5 @@ def test_turn_is_a_small_rotation_that_frees_every_vertex() -> None:
 
 
 def test_points_of_wrong_shape_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"points must be an array of shape \(n, 3\); found shape \(3, 2\)"
-    ):
+    with refused("points"):
         locate(np.zeros((3, 2)), 1)
