@@ -306,17 +306,17 @@ def _select(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
     by_name = {subject.subject: subject for subject in inputs}
     choice = selection.choose(list(by_name))
     table = selection.participants
+    problem = None
     if choice.unknown:
-        raise CohortError(
-            "exclude",
+        problem = (
             f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or "
-            "remove the names",
+            "remove the names"
         )
-    if not choice.chosen and table is None:
-        raise CohortError("exclude", "no subjects remain")
-    if not choice.chosen:
-        text = f"none of its {len(table.ids)} subjects is in the tree"  # type: ignore[union-attr]
-        raise CohortError("participants", text)
+    elif not choice.chosen:
+        problem = "leaves no subject of the tree"
+    if problem is not None:
+        is_of_table = table is not None and not choice.unknown
+        raise CohortError("participants" if is_of_table else "exclude", problem)
     why = "is in the table of participants, not in the tree"
     failures = [Failure(name, "all", why) for name in choice.absent]
     return [by_name[folder] for _, folder in choice.chosen], failures

@@ -368,15 +368,12 @@ class Design:
         spikes = np.eye(n)[:, ~is_counted]
         regressors = np.column_stack([_line(n), *confounds, spikes])
         n_counted = int(is_counted.sum())
-        if n_counted < max(LEAST_VOLUMES, n // 2):
+        n_regressors = regressors.shape[1]
+        if n_counted < n // 2 or n - n_regressors < LEAST_VOLUMES:
             raise Unreadable(
-                f"keeps {n_counted} of {n} volumes up to --max-fd (max_fd), less than half; "
-                "exclude the subject"
-            )
-        if n - regressors.shape[1] < LEAST_VOLUMES:
-            raise Unreadable(
-                f"has {regressors.shape[1]} regressors for {n} volumes; name fewer --confounds "
-                "(confounds=...)"
+                f"keeps {n_counted} of {n} volumes for {n_regressors} regressors; at least half of "
+                f"the volumes, and {LEAST_VOLUMES} more than regressors, are needed: exclude the "
+                "subject, or change --max-fd (max_fd=...) or --confounds (confounds=...)"
             )
         scale = np.abs(regressors).max(axis=0)
         return cls(regressors / np.where(scale > 0, scale, 1), is_counted)

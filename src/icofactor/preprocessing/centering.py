@@ -301,16 +301,17 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
     check_value("center", center, OneOf(CENTERS))
     if center == "auto":
         return allowed[0]
+    problem = None
     if center not in allowed:
-        raise ArgumentError(
-            "center",
-            f"{center} makes values negative, which method {method} cannot factorize; pass "
-            "--center auto (center='auto'), or --method parts (method='parts')",
+        problem = (
+            f"makes values negative, which method {method} cannot factorize; pass --center auto "
+            "(center='auto'), or --method parts (method='parts')"
         )
-    if rules == "paper" and center != "none":
-        raise ArgumentError(
-            "center",
-            f"{center} cannot be combined with the rules of the paper, which fit uncentered maps; "
-            "pass --center none (center='none'), or --rules default (rules='default')",
+    elif rules == "paper" and center != "none":
+        problem = (
+            "cannot be combined with the rules of the paper, which fit uncentered maps; pass "
+            "--center none (center='none'), or --rules default (rules='default')"
         )
+    if problem is not None:
+        raise ArgumentError("center", f"{center} {problem}")
     return center

@@ -467,23 +467,22 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
 
 def cells_of(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:
     """Return a column of the participants table as text, one value per subject, none missing."""
+    problem = None
+    # Numbers are written in one way, whatever their type.
+    cells = [cell_text(value) for value in participants.get(name, ())]
+    missing = [name for name, cell in zip(subjects, cells, strict=False) if is_missing(cell)]
     if name not in participants:
         columns = [str(column) for column in participants if column != "participant_id"]
-        text = f"{name!r} is not a column of the participants table; its columns: " + (
-            ", ".join(columns) or "none, so give participants"
-        )
-        raise ArgumentError("covariates", text)
-    # Numbers are written in one way, whatever their type.
-    cells = [cell_text(value) for value in participants[name]]
-    if len(cells) != len(subjects):
-        text = f"{name!r} has {len(cells)} values for {len(subjects)} subjects"
-        raise ArgumentError("covariates", text)
-    missing = [subjects[row] for row, cell in enumerate(cells) if is_missing(cell)]
-    if missing:
+        names = ", ".join(columns) or "none, so give participants"
+        problem = f"is not a column of the participants table; its columns: {names}"
+    elif len(cells) != len(subjects):
+        problem = f"has {len(cells)} values for {len(subjects)} subjects"
+    elif missing:
         # All of them, so that users can copy the names to --exclude.
         listed = some(missing, len(missing))
-        text = f"{name!r} is missing for {listed}: fill it in or leave them out {SKIP}"
-        raise ArgumentError("covariates", text)
+        problem = f"is missing for {listed}: fill it in or leave them out {SKIP}"
+    if problem is not None:
+        raise ArgumentError("covariates", f"{name!r} {problem}")
     return cells
 
 

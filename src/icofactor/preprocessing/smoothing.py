@@ -111,11 +111,13 @@ def smooth_surface(
 
 def sigma_of(fwhm: float | None, sigma: float | None) -> float:
     """Return the standard deviation in mm from the full width at half maximum, or as it is."""
-    if (fwhm is None) == (sigma is None):
-        raise ArgumentError("fwhm", "or sigma is needed, in mm, and not both")
     name, width = ("fwhm", fwhm) if sigma is None else ("sigma", sigma)
-    if not isinstance(width, int | float | np.number) or not np.isfinite(width) or width <= 0:
-        raise ArgumentError(name, f"must be a positive number of mm; found {shown(width)}")
+    is_number = isinstance(width, int | float | np.number)
+    is_width = is_number and np.isfinite(width) and width > 0  # type: ignore[operator,arg-type]
+    if not is_width or None not in (fwhm, sigma):
+        text = "must be a positive number of mm, and fwhm and sigma not both; found"
+        raise ArgumentError("fwhm" if fwhm is not None else name, f"{text} {shown(width)}")
+    assert width is not None
     return float(width) / FWHM_PER_SIGMA if sigma is None else float(width)
 
 

@@ -186,12 +186,10 @@ def naming(file: Path) -> Iterator[None]:
     """Raise errors about arguments and values as errors about the file."""
     try:
         yield
-    except CohortError:
-        # The readers name the file themselves.
-        raise
-    except ArgumentError as error:
-        raise CohortError(file, f"{error.argument}: {error.message}") from error
     except ValueError as error:
+        # The readers name the file themselves.
+        if isinstance(error, CohortError):
+            raise
         raise CohortError(file, str(error)) from error
 
 

@@ -128,15 +128,18 @@ def as_sphere(mesh: Any, argument: str) -> Surface:
     surface = as_surface(mesh, argument)
     problem = sphere_problem(surface.coordinates)
     if problem is not None:
-        raise FileError(surface.label, f"is not a sphere about the origin; found {problem}")
-    unit = surface.coordinates / np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
-    covered = abs(float(_solid_angles(unit, surface.faces).sum() / (4 * np.pi)))
-    if abs(covered - 1) > WHOLE:
-        raise FileError(
-            surface.label,
-            f"its triangles cover the sphere {covered:.4g} times, not once; the mesh has holes or "
-            "folds, or lists triangles twice or with mixed orientation",
-        )
+        problem = f"is not a sphere about the origin; found {problem}"
+    else:
+        radii = np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
+        angles = _solid_angles(surface.coordinates / radii, surface.faces)
+        covered = abs(float(angles.sum() / (4 * np.pi)))
+        if abs(covered - 1) > WHOLE:
+            problem = (
+                f"its triangles cover the sphere {covered:.4g} times, not once; the mesh has holes "
+                "or folds, or lists triangles twice or with mixed orientation"
+            )
+    if problem is not None:
+        raise FileError(surface.label, problem)
     return surface
 
 
@@ -153,14 +156,15 @@ def as_values(values: Any, surface: Surface | int, argument: str) -> Floats:
 
     `surface` has the vertices, or is their number.
     """
-    label = _label(values, argument)
     array = np.asarray(_read_values(Path(values)) if isinstance(values, str | Path) else values)
-    if array.dtype.kind not in "fiub":
-        raise FileError(label, f"must contain numbers; found {array.dtype}")
     n = surface if isinstance(surface, int) else surface.n
-    if array.shape != (n,):
+    if array.dtype.kind not in "fiub" or array.shape != (n,):
         mesh = "the mesh" if isinstance(surface, int) else surface.label
-        raise FileError(label, f"has shape {array.shape}; {mesh} has {n} vertices")
+        raise FileError(
+            _label(values, argument),
+            f"must have one number for each of the {n} vertices of {mesh}; found {array.dtype} of "
+            f"shape {array.shape}",
+        )
     return array.astype(np.float64)
 
 
