@@ -312,8 +312,8 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing._prepare_hcp import Target, failed, plan_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
-    from icofactor.preprocessing.subject_maps import Steps
     from icofactor.preprocessing.outliers import LIMIT
+    from icofactor.preprocessing.subject_maps import Steps
 
     series = SERIES if options.series is None else options.series
     if options.spheres is None:

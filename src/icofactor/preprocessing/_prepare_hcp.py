@@ -229,6 +229,7 @@ def prepare_hcp(
             failures.append(Failure(task.subject, task.output, why))
             failed_keys.add(task.key)
     failures.sort(key=lambda failure: (failure.subject, failure.output))
+    # A store of no subject would only hide the failures.
     if len(failed_keys) == len(plan.tasks):
         raise failed(failures, "no map could be computed")
     counts = {}
@@ -246,6 +247,7 @@ def prepare_hcp(
             }
             _write(store, tasks, finished, plan, steps, target, selection, about, overwrite)
             counts[output] = len(tasks)
+    # The user keeps a folder of the user, and a run after repairs needs the finished maps.
     if work_dir is None and not failures:
         finished.remove([task.key for task in plan.tasks])
     n_reused = sum(outcome.is_reused for outcome in outcomes)
@@ -293,6 +295,7 @@ def _plan(
     stores = {task.output: out for task in tasks}
     if steps.kind == "alff":
         stores = {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in stores}
+    # Before hours of work.
     for store in stores.values():
         check_new_store(store, overwrite)
     all_files = (file for task in tasks for file in task.files)

@@ -44,7 +44,7 @@ class Step(Protocol):
         ...
 
     def same_as(self, other: Any) -> bool:
-        """Whether another step does the same, as that of a model does after saving and loading it."""
+        """Whether another step does the same, as after saving and loading a model."""
         ...
 
     def apply(self, X: Any, participants: Any = None) -> Any:

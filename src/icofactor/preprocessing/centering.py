@@ -1,4 +1,4 @@
-"""What is taken out of every site before a fit: nothing, its mean, or mean and standard deviation."""
+"""What a fit removes from every site: nothing, its mean, or mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -299,6 +299,7 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
     allowed : what the method's scheme takes, its own first (`Scheme.centers`)
     """
     check_value("center", center, OneOf(CENTERS))
+    # The first is the scheme's own.
     if center == "auto":
         return allowed[0]
     problem = None

@@ -357,6 +357,7 @@ class ComBat(TransformerMixin, BaseEstimator):
         scans = self.check(subjects.participants, subjects.names)
         arrangement = subjects.arrangement
         mask = subjects.sites_in_use(mask)
+        # Blocks of sites are already spread over threads.
         with one_blas_thread():
             estimates = estimate_scanners(maps, scans, self.empirical_bayes, arrangement, mask)
             adjustment = scanner_adjustment(estimates, scans.Z, scans.codes, arrangement)

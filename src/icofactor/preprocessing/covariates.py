@@ -1,4 +1,4 @@
-"""Age, sex, site: what is known of the subjects and not wanted in the components, removed from maps.
+"""Age, sex, site: what is known of the subjects, removed from their maps.
 
 Model, per site v and subject s, by least squares over the subjects:
 
@@ -412,9 +412,11 @@ def code_terms(
         raise ArgumentError(argument, text)
     terms = _of_all(lambda name: Term.of(name, participants, subjects), names, argument)
     Z = columns_of(terms, participants, subjects, argument)
+    # Residuals of fewer subjects than columns and mean would all be 0.
     if Z.shape[1] + 2 > len(Z):
         text = f"make {Z.shape[1]} columns; {len(Z)} subjects are too few for them: use fewer"
         raise ArgumentError(argument, text)
+    # One by one, to name the first that depends on those before it.
     for n_terms in range(1, len(terms) + 1):
         columns = columns_of(terms[:n_terms], participants, subjects, argument)
         scaled_columns = columns / np.linalg.norm(columns, axis=0)
@@ -442,6 +444,7 @@ def columns_of(
     argument: str = "covariates",
 ) -> np.ndarray:
     """Return centred columns of subjects, new or not."""
+    # Zero columns for no terms, so that ComBat without covariates needs no case of its own.
     blocks = _of_all(lambda term: term.columns(participants, subjects), terms, argument)
     return np.hstack([np.zeros((len(subjects), 0)), *blocks])
 

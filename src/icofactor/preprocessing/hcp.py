@@ -1,4 +1,4 @@
-"""The maps and series of an HCP tree on fs_LR 32k, and the map of a subject on an fsaverage mesh."""
+"""The maps and series of an HCP tree on fs_LR 32k, and their way to an fsaverage mesh."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def read_map(file: Path, sides: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
 
 
 def read_series(file: Path, side: str) -> tuple[NDArray[Any], float | None]:
-    """Return (n_vertices, n_volumes) series, NaN without a value, and the seconds between volumes."""
+    """Return series (n_vertices, n_volumes), NaN without a value, and seconds between volumes."""
     maps = _read(file, [side])
     return np.ascontiguousarray(maps.parts[side].T), maps.step
 
@@ -180,13 +180,13 @@ def read_region(file: Path) -> dict[str, Bools]:
 def _read(file: Path, sides: Iterable[str] = ()) -> Any:
     """Read a file that must have these sides on fs_LR 32k."""
     maps = read_maps(file)
-    absent = [side for side in sides if side not in maps.parts]
-    if absent:
-        raise CohortError(file, f"has no {' and no '.join(absent)} cortex")
-    for side, values in maps.parts.items():
-        if side is None or values.shape[1] != N_FS_LR:
-            text = f"its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_FS_LR}"
-            raise CohortError(file, text)
+    sizes = {side: values.shape[1] for side, values in maps.parts.items()}
+    if set(sizes.values()) != {N_FS_LR} or None in sizes or not sizes.keys() >= set(sides):
+        raise CohortError(
+            file,
+            f"must have {N_FS_LR} vertices, those of fs_LR 32k, of {' and '.join(sides) or 'a'} "
+            f"cortex; found {sizes}",
+        )
     return maps
 
 
@@ -282,6 +282,7 @@ def file_cortex(files: Iterable[Path]) -> Cortex:
         try:
             regions = read_region(file)
         except (ValueError, OSError) as problem:
+            # The first is enough: damaged files often are damaged alike.
             unreadable = unreadable or f"; {problem}"
             continue
         if set(regions) != set(SIDES) or any(region.all() for region in regions.values()):

@@ -87,6 +87,7 @@ def prepare_cohort(
     ...     print(stored.X.shape)
     (5, 642)
     """
+    # In this order: an outlier would be spread by smoothing, and resampling needs less of it.
     changed = _Changed(cohort.sites, cohort.mask)
     if changes.limit is not None:
         _limit(changed, changes.limit)
@@ -255,6 +256,7 @@ def _blocks(cohort: AnyCohort, changed: _Changed, progress: bool) -> Iterator[Co
             X = np.asarray(cohort.X[rows])
             for function in changed.functions:
                 X = function(X)
+            # Masked sites may hold NaN, which stores refuse.
             if changed.mask is not None:
                 X = np.where(changed.mask, X, 0).astype(np.float32)
             table = cohort.participants.items()

@@ -1,4 +1,4 @@
-"""Smoothing maps along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing` does."""
+"""Smoothing along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SurfaceSmoother(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """Sparse matrix of shape (n_vertices, n_vertices); rows sum to 1, or to 0 outside the roi."""
+        """Sparse (n_vertices, n_vertices) matrix; rows sum to 1, or to 0 outside the roi."""
         return self._weights().product
 
     def _weights(self) -> SparseWeights:
@@ -103,7 +103,8 @@ def smooth_surface(
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import smooth_surface
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> smooth_surface(sphere.coordinates.T, 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
+    >>> surface = 100 * sphere.coordinates, sphere.triangles
+    >>> smooth_surface(sphere.coordinates.T, *surface, fwhm=20).shape
     (3, 642)
     """
     return SurfaceSmoother((coordinates, faces), fwhm, sigma, method, roi).transform(maps)

@@ -223,6 +223,7 @@ def filled(
     is_missing = cortex & ~hemisphere.is_used
     n_missing = int(is_missing.sum())
     n_cortex = int(cortex.sum())
+    # A region without signal, as near the sinuses, must not be made up.
     if n_missing > max_missing * n_cortex:
         first = int(np.flatnonzero(is_missing)[0])
         raise ArgumentError(

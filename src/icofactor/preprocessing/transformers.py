@@ -1,4 +1,4 @@
-"""Steps as scikit-learn transformers: those that treat each row alone, and those by sparse weights."""
+"""Steps as scikit-learn transformers: by row, and by sparse weights."""
 
 from __future__ import annotations
 

@@ -422,7 +422,7 @@ def parcels_of(halves: Mapping[Any, Labels], files: Sequence[Path], mesh: Any = 
 
 
 def _mesh_of(file: Path, n: int, hemi: str | None, mesh: Any) -> Sites:
-    """Return the mesh of an atlas: the given one, or that of the number of vertices and the name."""
+    """Return the mesh of an atlas, by the number of vertices and the file if it is None."""
     from icofactor.sphere.meshes import sites_for
     from icofactor.sphere.sites import Sites
 

@@ -69,14 +69,18 @@ def read_surface(path: str | Path) -> tuple[Floats, Ints]:
 
 
 def _read(path: Path) -> Surface:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+    _check_exists(path)
     with naming(path, "surface"):
         if path.name.endswith((".gii", ".gii.gz")):
             return _checked(*read_gifti_surface(path), str(path))
         read = read_mni_obj if path.name.endswith(".obj") else read_geometry
         coordinates, faces = read(path)
         return _checked(coordinates, faces, None, str(path))
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
 
 
 def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surface:
@@ -176,8 +180,7 @@ def _label(values: Any, argument: str) -> str:
 def _read_values(path: Path) -> Any:
     from icofactor.io.maps import read_maps
 
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+    _check_exists(path)
     maps = read_maps(path)
     if maps.n_maps != 1 or len(maps.parts) != 1:
         text = f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one map"
@@ -219,7 +222,8 @@ def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import vertex_areas
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> bool(abs(vertex_areas(sphere.coordinates, sphere.triangles).sum() / 12.566 - 1) < 0.02)  # 4π
+    >>> area = vertex_areas(sphere.coordinates, sphere.triangles).sum()
+    >>> bool(abs(area / 12.566 - 1) < 0.02)  # 4π
     True
     """
     surface = as_surface((coordinates, faces), "surface")
