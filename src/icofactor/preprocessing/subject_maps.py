@@ -66,8 +66,8 @@ class Steps:
     >>> from icofactor.preprocessing import Steps
     >>> Steps("reho", filter="fft").rings
     3
-    >>> Steps("alff", band="usual").high
-    0.08
+    >>> Steps("alff", band="usual").ends
+    (0.01, 0.08)
     """
 
     kind: str
