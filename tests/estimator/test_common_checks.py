@@ -14,6 +14,7 @@ from icofactor.estimator import inputs
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing import BandPass, OutlierLimiter, Resampler, SurfaceSmoother
 from icofactor.preprocessing.resampling import Weights
+from icofactor.preprocessing.transformers import SparseWeights
 from icofactor.sphere.sites import Sites
 
 OBJECTS = "arrays of Python objects are refused by their type, not converted"
@@ -81,7 +82,7 @@ def averages(X: Any) -> sparse.csr_array | None:
 class AnySmoother(SurfaceSmoother):
     def fit(self, X: Any = None, y: Any = None) -> AnySmoother:
         if (weights := averages(X)) is not None:
-            self._built = weights
+            self._built = SparseWeights([weights])
         super().fit(X, y)
         return self
 

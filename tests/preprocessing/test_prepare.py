@@ -23,9 +23,9 @@ from icofactor.errors import CohortError
 from icofactor.preprocessing import alff, reho
 from icofactor.preprocessing._prepare_hcp import Prepared, Target, prepare_hcp
 from icofactor.preprocessing.hcp import find_inputs
-from icofactor.preprocessing.subject_maps import Steps, fill_from_neighbours
 from icofactor.preprocessing.outliers import limit_outliers
 from icofactor.preprocessing.resampling import fs_lr_to_fsaverage
+from icofactor.preprocessing.subject_maps import Steps, fill_from_neighbours
 from icofactor.preprocessing.temporal import bandpass, concatenate_runs
 from icofactor.results.provenance import input_hashes
 from icofactor.sphere.hierarchy import icosphere
@@ -218,10 +218,7 @@ def test_goes_on_after_an_interruption(
         return compute(inputs, **rest)
 
     monkeypatch.setattr(module, "subject_map", dies_at_the_second)
-    with pytest.raises(
-        KeyboardInterrupt,
-        match=rf"finished maps are kept in {out}\.work, and the same command resumes",
-    ):
+    with pytest.raises(KeyboardInterrupt, match=rf"{out}\.work"):
         run_kind(tree, out, Steps("thickness"), spheres)
     assert not out.exists()
     made = run_kind(tree, out, Steps("thickness"), spheres)
@@ -242,7 +239,7 @@ def test_changed_file_is_computed_again(maker: HcpMaker, spheres: Path, tmp_path
         )
     first = run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
     write_cifti(map_file(tree, NAMES[1]), maker.maps["thickness_MSMAll"] + 0.5, maker.columns)
-    with pytest.raises(FileExistsError, match="overwrite=True"):
+    with pytest.raises(FileExistsError):
         run_kind(tree, tmp_path / "out", Steps("thickness", limit=None), spheres, work_dir=work)
     X = np.asarray(open_store(first.stores["thickness"]).X)
     again = run_kind(
@@ -267,7 +264,7 @@ def test_process_that_dies_is_told(
         raise BrokenExecutor
 
     monkeypatch.setattr(module, "subject_map", dies)
-    with pytest.raises(OSError, match=r"probably because memory ran out.*kept in .*out\.work"):
+    with pytest.raises(OSError, match=r"out\.work"):
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres)
 
 
@@ -331,10 +328,9 @@ def test_tr_may_be_told_and_nothing_is_written_when_all_fail(
 ) -> None:
     tree = tmp_path / "tree"
     maker.run(tree / "a" / "MNINonLinear", RUNS[0], maker.rest(slice(0, 60), seed=9), 1400.0)
-    with pytest.raises(
-        CohortError, match=r"2 problems:\n  prepare: no map could be computed\n  a .*milliseconds"
-    ):
+    with pytest.raises(CohortError) as caught:
         run_kind(tree, tmp_path / "out", Steps("alff"), spheres)
+    assert [path for path, _ in caught.value.problems] == ["prepare", f"a ({RUNS[0]})"]
     assert not (tmp_path / f"out_{RUNS[0]}").exists()
     made = run_kind(tree, tmp_path / "told", Steps("alff", tr=TR), spheres)
     assert made.failures == ()
@@ -346,9 +342,7 @@ def test_series_in_hertz_has_no_tr(maker: HcpMaker, spheres: Path, tmp_path: Pat
     file.parent.mkdir(parents=True)
     rows = nibabel.cifti2.SeriesAxis(0, 1.4, 60, unit="hertz")
     nibabel.Cifti2Image(maker.series[:60], header=(rows, maker.columns)).to_filename(file)
-    with pytest.raises(
-        CohortError, match=r"dtseries.nii: does not give its repetition time in seconds: pass tr"
-    ):
+    with pytest.raises(CohortError, match=file.name):
         run_kind(tmp_path / "tree", tmp_path / "out", Steps("reho"), spheres)
 
 
@@ -362,39 +356,37 @@ def test_participants_choose_order_and_describe(tree: Path, spheres: Path, tmp_p
     (failure,) = made.failures
     assert asdict(failure)["subject"] == "nobody"
     table.write_text("participant_id\nnobody\n")
-    with pytest.raises(CohortError, match="none of its 1 subjects is in the tree"):
+    with refused("participants"):
         run_kind(tree, tmp_path / "none", Steps("thickness"), spheres, participants=table)
 
 
 def test_bad_trees(tree: Path, spheres: Path, maker: HcpMaker, tmp_path: Path) -> None:
-    with pytest.raises(CohortError, match="no such folder; an HCP tree has one folder per subject"):
-        find_inputs(tmp_path / "nowhere", "reho")
-    with pytest.raises(
-        CohortError, match="is not an HCP tree: none of its folders contains MNINonLinear"
+    (tmp_path / "empty").mkdir()
+    for folder, options in (
+        (tmp_path / "nowhere", {}),
+        (tmp_path / "empty", {}),
+        (tree, {"subjects": ["999"]}),
+        (tree, {"series": "_raw"}),
     ):
-        find_inputs(tmp_path, "reho")
-    with pytest.raises(CohortError, match="has no subject 999"):
-        find_inputs(tree, "reho", subjects=["999"])
-    with pytest.raises(CohortError, match=r"has no series .*RUN_raw.dtseries.nii"):
-        find_inputs(tree, "alff", series="_raw")
-    with refused("kind", "kind must be one of thickness, myelin, reho, alff; found 'area'"):
+        with refused(folder.name):
+            find_inputs(folder, "reho", **options)
+    with refused("kind"):
         find_inputs(tree, "area")
-    with refused("runs", r"runs must be names of folders.*\.\./x"):
+    with refused("runs"):
         find_inputs(tree, "alff", runs=["../x"])
-    assert [one.subject for one in find_inputs(tree, "reho", subjects=[NAMES[1]])] == [NAMES[1]]
+    assert [files.subject for files in find_inputs(tree, "reho", subjects=[NAMES[1]])] == [NAMES[1]]
     other = tmp_path / "tree"
-    write_cifti(
-        map_file(other, "two"), np.repeat(maker.maps["thickness_MSMAll"], 2, axis=0), maker.columns
-    )
-    write_cifti(map_file(other, "nan"), maker.maps["thickness_MSMAll"] * np.nan, maker.columns)
+    thickness = maker.maps["thickness_MSMAll"]
+    write_cifti(map_file(other, "two"), np.repeat(thickness, 2, axis=0), maker.columns)
+    write_cifti(map_file(other, "nan"), thickness * np.nan, maker.columns)
     (other / "none" / "MNINonLinear").mkdir(parents=True)
     with pytest.raises(CohortError) as caught:
         run_kind(other, tmp_path / "out", Steps("thickness"), spheres)
-    text = str(caught.value)
-    assert "has 2 maps; a file with one map per subject was expected" in text
-    assert "29696 of 29696 vertices of the left cortex have no finite value, the first is 0" in text
-    assert f"{map_file(other, 'none')}: no such file" in text
-    with refused("n_procs", "n_procs must be 1 or more"):
+    problems = dict(caught.value.problems)
+    for name in ("two", "nan", "none"):
+        assert str(map_file(other, name)) in problems[f"{name} (thickness)"]
+    assert "29696 of 29696" in problems["nan (thickness)"]
+    with refused("n_procs"):
         run_kind(tree, tmp_path / "out", Steps("thickness"), spheres, n_procs=0)
 
 
@@ -459,7 +451,7 @@ def test_filling_takes_the_mean_of_neighbours_rim_first() -> None:
     assert np.all(
         fill_from_neighbours(np.where(patch, np.nan, 3.0), patch, ~one | one, mesh.faces) == 3
     )
-    with refused("missing", "Vertex 100 and all around it have no data"):
+    with refused("missing"):
         fill_from_neighbours(values, one, one, mesh.faces)
 
 
@@ -483,109 +475,72 @@ def test_cortex_of_the_files_serves_where_the_spheres_have_none(
     ]
     whole = columns_of({side: np.ones(N, dtype=bool) for side in maker.roi})
     write_cifti(map_file(tmp_path / "64984", "a"), np.ones((1, 2 * N)), whole)
-    with pytest.raises(
-        CohortError,
-        match=r"a\.thickness.*do not separate the cortex from the medial wall.*L\.atlasroi",
-    ):
+    with refused(map_file(tmp_path / "64984", "a").name):
         run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
     map_file(tmp_path / "64984", "a").write_bytes(b"no CIFTI")
-    with pytest.raises(CohortError, match=r"no L\.atlasroi.* can be read; .*a\.thickness"):
+    with refused("spheres"):
         run_kind(tmp_path / "64984", tmp_path / "out", Steps("thickness"), bare)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "argument"),
     [
-        ({"max_missing": 1.0}, "max_missing must be a share of the cortex"),
-        ({"kind": "area"}, "kind must be one of thickness"),
-        ({"tr": 720}, "tr=720 looks like milliseconds"),
-        ({"low": 0.2}, "0 < low < high"),
-        ({"limit": 0}, "n_deviations must be positive; found 0"),
-        ({"rings": 0}, "rings must be a whole number ≥ 1; found 0"),
+        ({"max_missing": 1.0}, "max_missing"),
+        ({"kind": "area"}, "kind"),
+        ({"tr": 720}, "tr"),
+        ({"low": 0.2}, "low"),
+        ({"band": "theta"}, "band"),
+        ({"limit": 0}, "n_deviations"),
+        ({"rings": 0}, "rings"),
     ],
 )
-def test_wrong_settings_are_told_before_any_file_is_read(change: dict, message: str) -> None:
-    (about,) = change
-    with refused("n_deviations" if about == "limit" else about, message):
+def test_wrong_settings_are_told_before_any_file_is_read(change: dict, argument: str) -> None:
+    with refused(argument):
         Steps(**{"kind": "reho", **change})
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["reho", "TREE", "--spheres", "x", "--tr", "720"], "--tr 720.0 looks like milliseconds"),
-        (["reho", "TREE"], "--spheres is missing"),
-        (
-            ["alff", "TREE", "--spheres", "x", "--limit-outliers"],
-            "--limit-outliers applies to thickness and myelin, not to alff",
-        ),
-        (["reho", "TREE", "TREE"], "needs exactly one folder; found 2"),
-        (["reho", "TREE", "--mask", "x"], "--mask does not apply to icofactor prepare reho"),
-        (
-            ["TREE", "--tr", "2"],
-            "--tr needs a kind of map before the input: thickness, myelin, reho, alff",
-        ),
-        (
-            ["thickness", "TREE", "--spheres", "x", "--rings", "2"],
-            "--rings applies to reho, not to thickness",
-        ),
-        (
-            ["myelin", "TREE", "--spheres", "x", "--tr", "0.72"],
-            "--tr applies to reho and alff, not to myelin",
-        ),
-        (["reho", "TREE", "--spheres", "x", "--detrend"], "--detrend applies to alff, not to reho"),
-        (
-            ["alff", "TREE", "--spheres", "x", "--no-tie-correction"],
-            "--no-tie-correction applies to reho, not to alff",
-        ),
-        (
-            ["alff", "TREE", "--spheres", "x", "--map", "sulc"],
-            "--map applies to thickness and myelin, not to alff",
-        ),
-        (
-            ["reho", "TREE", "--spheres", "x", "--no-limit-outliers"],
-            "--no-limit-outliers applies to thickness and myelin",
-        ),
-        (
-            ["reho", "TREE", "--spheres", "x", "--filter", "fft", "--order", "2"],
-            "--order applies to the Butterworth filter",
-        ),
-        (
-            ["myelin", "TREE", "--spheres", "x", "--no-limit-outliers", "--n-deviations", "3"],
-            "--n-deviations has no effect with --no-limit-outliers",
-        ),
-        (
-            [
-                "myelin",
-                "TREE",
-                "--spheres",
-                "x",
-                "--target",
-                "fsaverage4",
-                "--resample-to",
-                "fsaverage5",
-            ],
-            "--target and --resample-to both name the mesh",
-        ),
-        (
-            ["myelin", "TREE", "--spheres", "x", "--exclude", "nobody"],
-            "exclude: names nobody, but there are no maps of these subjects",
-        ),
-        (["TREE", "--rings", "2"], "--rings needs a kind of map before the input"),
-        (["TREE", "--n-procs", "2"], "--n-procs needs a kind of map before the input"),
-        (["TREE", "--n-deviations", "2"], "--n-deviations needs --limit-outliers"),
-        (["TREE", "--surfaces", "x"], "--surfaces needs --smooth"),
-        (["TREE", "--spheres", "x"], "--spheres needs --resample-to"),
-        (["TREE", "--method", "barycentric"], "--method needs --resample-to"),
-        (["alff", "TREE", "--spheres", "TREE"], "TREE lacks sphere of fsLR32k"),
-    ],
-)
+def test_bands_have_names() -> None:
+    assert Steps("alff").ends == (0.05, 0.1)
+    assert Steps("alff", band="usual").ends == (0.01, 0.08)
+    assert Steps("alff", band="usual", high=0.1).ends == (0.01, 0.1)
+    assert Steps("alff", band="usual").record()[0]["low_hz"] == 0.01
+
+
+# Words after `prepare`, and the option that the error is about.
+REFUSED = [
+    ("reho TREE --spheres x --tr 720", "--tr"),
+    ("reho TREE", "--spheres"),
+    ("alff TREE --spheres x --limit-outliers", "--limit-outliers"),
+    ("reho TREE TREE", "exactly one folder"),
+    ("reho TREE --mask x", "--mask"),
+    ("TREE --tr 2", "--tr"),
+    ("thickness TREE --spheres x --rings 2", "--rings"),
+    ("myelin TREE --spheres x --band usual", "--band"),
+    ("reho TREE --spheres x --detrend", "--detrend"),
+    ("alff TREE --spheres x --no-tie-correction", "--no-tie-correction"),
+    ("alff TREE --spheres x --map sulc", "--map"),
+    ("reho TREE --spheres x --no-limit-outliers", "--no-limit-outliers"),
+    ("reho TREE --spheres x --filter fft --order 2", "--order"),
+    ("myelin TREE --spheres x --no-limit-outliers --n-deviations 3", "--n-deviations"),
+    ("myelin TREE --spheres x --target fsaverage4 --resample-to fsaverage5", "--target"),
+    ("myelin TREE --spheres x --exclude nobody", "nobody"),
+    ("TREE --rings 2", "--rings"),
+    ("TREE --n-procs 2", "--n-procs"),
+    ("TREE --n-deviations 2", "--n-deviations"),
+    ("TREE --surfaces x", "--surfaces"),
+    ("TREE --spheres x", "--spheres"),
+    ("TREE --method barycentric", "--method"),
+    ("alff TREE --spheres TREE", "sphere of fsLR32k"),
+]
+
+
+@pytest.mark.parametrize(("words", "about"), REFUSED)
 def test_words_that_are_refused(
-    words: list[str], message: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, about: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [str(tree) if word == "TREE" else word for word in words]
-    assert main(["prepare", *given, "-o", str(tmp_path / "out"), "--quiet"]) == 2
-    assert message.replace("TREE", str(tree)) in capsys.readouterr().err
+    options = [str(tree) if word == "TREE" else word for word in words.split()]
+    assert main(["prepare", *options, "-o", str(tmp_path / "out"), "--quiet"]) == 2
+    assert about in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.refusals import refused
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
@@ -125,24 +126,17 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
-    with pytest.raises(
-        ValueError, match="spheres is missing: give the folder with registered spheres"
-    ):
-        prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
-    with pytest.raises(
-        ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"
-    ):
-        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
-    with pytest.raises(ValueError, match="surfaces must be 1, left; found 2"):
-        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0, surfaces=("a", "b")))
-    faces = Cohort(
-        X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces")
-    )
-    with pytest.raises(ValueError, match="Only maps on all vertices of a mesh can be smoothed"):
-        prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
+    on_faces = Sites.named("fsaverage3", on="faces")
+    faces = Cohort(X=np.ones((1, 1280)), subjects=("a",), sites=on_faces)
     points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
-    with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k can be resampled"):
-        prepare_cohort(
-            points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path)
-        )
+    cases = [
+        (cohort, {"resample_to": "fsaverage4"}, "spheres"),
+        (cohort, {"fwhm": 5.0}, "surfaces"),
+        (cohort, {"fwhm": 5.0, "surfaces": ("a", "b")}, "surfaces"),
+        (faces, {"fwhm": 5.0}, "cohort"),
+        (points, {"resample_to": "fsaverage4", "spheres": tmp_path}, "resample_to"),
+    ]
+    for data, changes, argument in cases:
+        with refused(argument):
+            prepare_cohort(data, tmp_path / "store", Changes(**changes))  # type: ignore[arg-type]
     assert not (tmp_path / "store").exists()

@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
-from icofactor.errors import ArgumentError, FileError
 from icofactor.io.records import read_sealed, write_sealed
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
@@ -329,7 +328,7 @@ def test_roi_leaves_out_data_and_targets(small: dict[str, object], method: str) 
     edge = (resampler.coverage > 0.01) & (resampler.coverage < 0.99)
     assert edge.sum() > 5
     values[np.flatnonzero(roi)[3]] = np.inf
-    with refused("maps", f"map 0 has inf at vertex {np.flatnonzero(roi)[3]}"):
+    with refused("maps"):
         Resampler(**small, method="adaptive", roi=roi)(values)
 
 
@@ -343,12 +342,8 @@ def test_shapes_and_types(small: dict[str, object]) -> None:
     assert_array_equal(resampler(maps[129]), found[129])
     assert resampler(maps[:0]).shape == (0, 162)
     assert resampler(np.ones(642, dtype=np.int16)).dtype == np.float64
-    for wrong, message in [
-        (np.ones((2, 641)), "The source sphere has 642 vertices; maps have 641 columns"),
-        (np.ones((2, 2, 642)), r"Maps must have shape \(vertices,\) or \(maps, vertices\)"),
-        (np.full(642, "a"), "Maps must contain real numbers"),
-    ]:
-        with refused("maps", message):
+    for wrong in (np.ones((2, 641)), np.ones((2, 2, 642)), np.full(642, "a")):
+        with refused("maps"):
             resampler(wrong)
 
 
@@ -373,7 +368,7 @@ def test_weights_are_saved_and_loaded_without_pickle(
         assert_array_equal(again(maps), resampler(maps))
         assert_array_equal(again.coverage, resampler.coverage)
         assert again.method == "adaptive"
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+    with pytest.raises(FileExistsError):
         resampler.save(path)
     resampler.save(path, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["weights.npz"]
@@ -387,9 +382,7 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     whole = path.read_bytes()
     header, parts = read_sealed(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(
-        ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"
-    ):
+    with refused("weights.npz"):
         Resampler.load(path)
     changes = [
         ("matrix/indices", parts["matrix/indices"] + 10**6),
@@ -401,19 +394,15 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         np.savez(
             path, **{**parts, name: value}
         )  # without a header, or with the checksum of other numbers
-        with pytest.raises(FileError, match=r"weights\.npz: does not contain weights"):
+        with refused("weights.npz"):
             Resampler.load(path)
         write_sealed(path, header, {**parts, name: value})
-        with pytest.raises(FileError, match="save them again with Resampler") as refusal:
+        with refused("weights.npz"):
             Resampler.load(path)
-        assert refusal.value.path == str(path)
     write_sealed(path, {**header, "version": 1}, parts)
-    with pytest.raises(
-        FileError,
-        match="layout 1, from another version of icofactor; this version reads layout 2: save",
-    ):
+    with refused("weights.npz"):
         Resampler.load(path)
-    with pytest.raises(FileNotFoundError, match="nothing"):
+    with pytest.raises(FileNotFoundError):
         Resampler.load(tmp_path / "nothing.npz")
 
 
@@ -445,31 +434,19 @@ def edited(small: dict[str, object], **changes: object) -> Resampler:
 def test_surfaces_that_are_no_spheres_are_refused(small: dict[str, object], tmp_path: Path) -> None:
     points, faces = small["source_sphere"]  # type: ignore[misc]
     cases = {
-        "pial": (
-            points * np.array([1, 1.2, 1]),
-            faces,
-            "is not a sphere about the origin; found distances from the origin from 100 to 119\\.9",
-        ),
-        "moved": (
-            points + np.array([7, 0, 0]),
-            faces,
-            r"not a sphere about the origin; found a sphere about \(7, .*\)",
-        ),
-        "holes": (points, faces[:-100], r"cover the sphere 0\.9\d* times, not once"),
-        "twice": (points, np.concatenate([faces, faces]), "cover the sphere 2 times, not once"),
-        "nan": (
-            np.where(np.arange(642)[:, None] == 5, np.nan, points),
-            faces,
-            "found .* at vertex 5",
-        ),
-        "far": (points, faces + 1, "faces must be numbers of vertices, 0 to 641; found 1 to 642"),
+        "pial": (points * np.array([1, 1.2, 1]), faces),
+        "moved": (points + np.array([7, 0, 0]), faces),
+        "holes": (points, faces[:-100]),
+        "twice": (points, np.concatenate([faces, faces])),
+        "nan": (np.where(np.arange(642)[:, None] == 5, np.nan, points), faces),
+        "far": (points, faces + 1),
     }
-    for name, (coordinates, triangles, message) in cases.items():
-        path = write_surface(tmp_path / f"{name}.surf.gii", coordinates, triangles)
-        with pytest.raises(ValueError, match=rf"{name}\.surf\.gii:? .*{message}"):
+    for name, mesh in cases.items():
+        path = write_surface(tmp_path / f"{name}.surf.gii", *mesh)
+        with refused(f"{name}.surf.gii"):
             edited(small, source_sphere=path).fit()
-        with pytest.raises(ValueError, match=f"target_sphere:? .*{message}"):
-            edited(small, target_sphere=(coordinates, triangles)).fit()
+        with refused("target_sphere"):
+            edited(small, target_sphere=mesh).fit()
 
 
 def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) -> None:
@@ -481,51 +458,28 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
     right = write_surface(tmp_path / "R.surf.gii", points, faces, "right")
     left = write_surface(tmp_path / "L.surf.gii", *small["target_sphere"], "left")  # type: ignore[misc]
     nanfile = write_metric(tmp_path / "nan.shape.gii", spoilt)
-    cases = [
-        ({"source_sphere": (points, None)}, "source_sphere: the faces are missing"),
-        ({"source_sphere": points}, "source_sphere must be a surface file .* found ndarray"),
-        (
-            {"source_sphere": (points, faces.astype(float))},
-            r"faces must be vertex numbers \(integers\).*found float64",
-        ),
-        (
-            {"source_sphere": (points[:, :2], faces)},
-            r"coordinates must be an array of shape \(n, 3\)",
-        ),
-        (
-            {"source_areas": areas[:-1]},
-            r"source_areas: has shape \(641,\); source_sphere has 642 vertices",
-        ),
-        (
-            {"target_areas": -np.ones(162)},
-            "target_areas: areas must be finite and not negative; vertex 0 has -1",
-        ),
-        ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
-        (
-            {"source_areas": nanfile},
-            r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan",
-        ),
-        (
-            {"source_areas": tmp_path / "empty.shape.gii"},
-            r"empty\.shape\.gii: contains no data arrays",
-        ),
-        ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
-        ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),
-        ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),
-        ({"roi": np.ones(162)}, r"roi: has shape \(162,\)"),
-        (
-            {"source_sphere": right, "target_sphere": left},
-            r"R\.surf\.gii: is of the right hemisphere, .*L\.surf\.gii of the left",
-        ),
-        ({"source_sphere": nanfile}, r"nan\.shape\.gii: has 0 point sets"),
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"source_sphere": (points, None)}, "source_sphere"),
+        ({"source_sphere": points}, "source_sphere"),
+        ({"source_sphere": (points, faces.astype(float))}, "source_sphere"),
+        ({"source_sphere": (points[:, :2], faces)}, "source_sphere"),
+        ({"source_areas": areas[:-1]}, "source_areas"),
+        ({"target_areas": -np.ones(162)}, "target_areas"),
+        ({"target_areas": np.zeros(162)}, "target_areas"),
+        ({"source_areas": nanfile}, "nan.shape.gii"),
+        ({"source_areas": tmp_path / "empty.shape.gii"}, "empty.shape.gii"),
+        ({"source_areas": None}, "source_areas"),
+        ({"method": "nearest"}, "method"),
+        ({"roi": np.zeros(642)}, "roi"),
+        ({"roi": np.ones(162)}, "roi"),
+        ({"source_sphere": right, "target_sphere": left}, "R.surf.gii"),
+        ({"source_sphere": nanfile}, "nan.shape.gii"),
     ]
-    for changes, message in cases:
-        with pytest.raises((ArgumentError, FileError), match=message) as caught:
+    for changes, about in cases:
+        with refused(about):
             edited(small, **changes).fit()
-        if isinstance(caught.value, ArgumentError):
-            assert caught.value.argument == next(iter(changes))
     for name in ("source_sphere", "source_areas", "roi"):
-        with pytest.raises(FileNotFoundError, match=r"gone\.surf\.gii: no such file"):
+        with pytest.raises(FileNotFoundError):
             edited(small, **{name: tmp_path / "gone.surf.gii"}).fit()
 
 
@@ -533,9 +487,7 @@ def test_spheres_out_of_register_are_refused(data_folder: Path) -> None:
     folder = data_folder / "resample"
     old, new = standard(data_folder, "fsLR32k", "left"), standard(data_folder, "fsaverage4", "left")
     undeformed = folder / "L.sphere.32k_fs_LR.surf.gii"
-    with refused(
-        "L.sphere.32k_fs_LR.surf.gii", r"does not seem to be in register with .*fsaverage4"
-    ):
+    with refused("L.sphere.32k_fs_LR.surf.gii"):
         Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas).fit()
     allowed = Resampler(
         undeformed, new.sphere, "barycentric", old.areas, new.areas, check_registration=False
@@ -587,11 +539,11 @@ def test_missing_files_are_all_listed(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as problem:
         fs_lr_to_fsaverage(tmp_path, "right", method="barycentric", roi=None)
     assert "va_avg" not in str(problem.value) and "atlasroi" not in str(problem.value)
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError):
         fs_lr_to_fsaverage(tmp_path / "none", "right")
-    with refused("hemisphere", "hemisphere must be 'left' or 'right'; found 'both'"):
+    with refused("hemisphere"):
         fs_lr_to_fsaverage(tmp_path, "both")
-    with refused("mesh", r"mesh must be a standard one; known are .*fsLR32k.*; found 'fsaverage9'"):
+    with refused("mesh"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsaverage9")
-    with refused("source", "source must be an fs_LR mesh, and target an fsaverage mesh"):
+    with refused("source"):
         fs_lr_to_fsaverage(tmp_path, "left", "fsLR32k")

@@ -17,9 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
 from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
+from icofactor.sphere.geodesics import distances_within, surface_graph
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.sites import Sites
-from icofactor.sphere.geodesics import distances_within, surface_graph
 from icofactor.sphere.surfaces import vertex_areas
 
 METHODS = {"area": "GEO_GAUSS_AREA", "equal": "GEO_GAUSS_EQUAL", "plain": "GEO_GAUSS"}
@@ -185,36 +185,25 @@ def test_is_a_scikit_learn_transformer(sphere: tuple[np.ndarray, np.ndarray]) ->
 def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     points, faces = sphere
     ones = np.ones(2562)
-    cases = [
-        ({}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=None, sigma=None"),
-        ({"fwhm": 1, "sigma": 1}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=1, sigma=1"),
-        ({"fwhm": 0}, "fwhm", "fwhm must be a positive number of mm; found 0"),
-        ({"sigma": np.nan}, "sigma", "sigma must be a positive number of mm; found nan"),
-        ({"fwhm": "wide"}, "fwhm", "fwhm must be a positive number of mm; found 'wide'"),
-        (
-            {"fwhm": 5, "method": "heat"},
-            "method",
-            "method must be one of 'area', 'equal', 'plain'; found 'heat'",
-        ),
-        (
-            {"fwhm": 5, "roi": np.ones(7)},
-            "roi",
-            r"roi: has shape \(7,\); surface has 2562 vertices",
-        ),
-        ({"fwhm": 5, "roi": np.zeros(2562)}, "roi", "roi: no vertex is in the region"),
+    cases: list[tuple[dict[str, object], str]] = [
+        ({}, "fwhm"),
+        ({"fwhm": 1, "sigma": 1}, "fwhm"),
+        ({"fwhm": 0}, "fwhm"),
+        ({"sigma": np.nan}, "sigma"),
+        ({"fwhm": "wide"}, "fwhm"),
+        ({"fwhm": 5, "method": "heat"}, "method"),
+        ({"fwhm": 5, "roi": np.ones(7)}, "roi"),
+        ({"fwhm": 5, "roi": np.zeros(2562)}, "roi"),
     ]
-    for options, about, message in cases:
-        with refused(about, message):
+    for options, about in cases:
+        with refused(about):
             smooth_surface(ones, *sphere, **options)
-    with refused("maps", "map 0 has nan at vertex 9"):
+    with refused("maps"):
         smooth_surface(np.where(np.arange(2562) == 9, np.nan, 1), *sphere, fwhm=5)
-    with refused("maps", "The surface has 2562 vertices; maps have 2561 columns"):
+    with refused("maps"):
         smooth_surface(ones[1:], *sphere, fwhm=5)
-    path = write_surface(
-        tmp_path / "bad.surf.gii", np.where(np.arange(2562)[:, None] == 3, np.nan, points), faces
-    )
-    with pytest.raises(
-        ValueError, match=r"bad\.surf\.gii: coordinates must be finite; found .* at vertex 3"
-    ):
+    broken = np.where(np.arange(2562)[:, None] == 3, np.nan, points)
+    path = write_surface(tmp_path / "bad.surf.gii", broken, faces)
+    with refused("bad.surf.gii"):
         SurfaceSmoother(path, fwhm=5).fit()
     assert_array_equal(SurfaceSmoother(sphere, fwhm=5).fit().weights.shape, (2562, 2562))

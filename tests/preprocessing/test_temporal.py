@@ -142,52 +142,48 @@ def test_alff_detrend_and_normalize() -> None:
     assert np.abs(scaled[used] / plain[used] - scaled[0] / plain[0]).max() < 1e-12
 
 
+SHORT = np.random.default_rng(0).normal(size=(4, 20))
+BROKEN = np.where(np.arange(800).reshape(4, 200) == 205, np.inf, 1.0)
+
+
 @pytest.mark.parametrize("step", [bandpass, alff])
 @pytest.mark.parametrize(
-    ("change", "about", "message"),
+    ("change", "argument"),
     [
-        ({"tr": None}, "tr", "tr is missing"),
-        ({"tr": 720.0}, "tr", r"tr=720.0 looks like milliseconds; it must be in seconds: 0.72"),
-        ({"tr": 0.00072}, "tr", "tr=0.00072 is shorter than any scan"),
-        ({"tr": -1.0}, "tr", "tr must be a positive number of seconds"),
-        ({"tr": 6.0}, "high", "must be below half the sampling rate, 0.08333 Hz at tr=6.0 s"),
-        ({"low": 0.1, "high": 0.05}, "low", "0 < low < high"),
-        (
-            {"series": np.random.default_rng(0).normal(size=(4, 20))},
-            "series",
-            "too short for 0.05-0.1 Hz: 20 volumes of 0.72 s",
-        ),
-        ({"series": np.zeros((4, 200))}, "series", "all 4 are constant or NaN"),
-        ({"series": np.zeros(200)}, "series", "two dimensions, vertices × volumes"),
-        ({"series": np.array([["a"] * 9])}, "series", "real numbers"),
-        ({"series": np.zeros((4, 2))}, "series", "at least 3 volumes"),
-        (
-            {"series": np.where(np.arange(800).reshape(4, 200) == 205, np.inf, 1.0)},
-            "series",
-            "vertex 1 has inf at volume 5",
-        ),
-        ({"mask": np.ones(3, dtype=bool)}, "mask", r"mask must be boolean of shape \(4,\)"),
-        ({"mask": np.zeros(4, dtype=bool)}, "mask", "mask must be true at one vertex or more"),
+        ({"tr": None}, "tr"),
+        ({"tr": 720.0}, "tr"),
+        ({"tr": 0.00072}, "tr"),
+        ({"tr": np.nan}, "tr"),
+        ({"tr": 6.0}, "high"),
+        ({"low": 0.1, "high": 0.05}, "low"),
+        ({"series": SHORT}, "series"),
+        ({"series": np.zeros((4, 200))}, "series"),
+        ({"series": np.zeros(200)}, "series"),
+        ({"series": np.array([["a"] * 9])}, "series"),
+        ({"series": np.zeros((4, 2))}, "series"),
+        ({"series": BROKEN}, "series"),
+        ({"mask": np.ones(3, dtype=bool)}, "mask"),
+        ({"mask": np.zeros(4, dtype=bool)}, "mask"),
     ],
 )
-def test_bad_series(step, change: dict, about: str, message: str) -> None:
+def test_bad_series(step, change: dict, argument: str) -> None:
     arguments = {"series": np.random.default_rng(0).normal(size=(4, 200)), "tr": TR, **change}
-    with refused(about, message):
+    with refused(argument):
         step(**arguments)
 
 
 def test_number_of_volumes_asked_for_is_enough() -> None:
     series = np.random.default_rng(0).normal(size=(1, 400))
-    with refused("series", "28 volumes or more are needed"):
+    with refused("series"):
         alff(series[:, :27], TR)
     assert np.all(alff(series[:, :28], TR) > 0)
 
 
 def test_bad_choices() -> None:
     series = np.random.default_rng(0).normal(size=(4, 200))
-    with refused("method", "method must be one of 'butterworth', 'fft'; found 'boxcar'"):
+    with refused("method"):
         bandpass(series, TR, method="boxcar")  # type: ignore[arg-type]
-    with refused("order", "order must be a whole number ≥ 1; found 0"):
+    with refused("order"):
         bandpass(series, TR, order=0)
-    with refused("normalize", "normalize must be one of 'none', 'mean'; found 'z'"):
+    with refused("normalize"):
         alff(series, TR, normalize="z")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helpers.refusals import refused
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.operators import adjacency, face_to_vertex, vertex_to_face
 from icofactor.sphere.sites import Sites
@@ -41,9 +42,9 @@ def test_rows_sum_to_one_and_isolated_vertices_have_none() -> None:
 
 @pytest.mark.parametrize("operator", [vertex_to_face, face_to_vertex])
 def test_wrong_triangles_are_refused(operator: type) -> None:
-    with pytest.raises(ValueError, match=r"shape \(F, 3\)"):
+    with refused("triangles"):
         operator(np.zeros((2, 4), int), 5)
-    with pytest.raises(ValueError, match="vertices, 0 to 2; found 0 to 3"):
+    with refused("triangles"):
         operator([[0, 1, 3]], 3)
 
 

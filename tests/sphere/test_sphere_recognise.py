@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from icofactor.errors import ArgumentError
+from helpers.refusals import refused
 from icofactor.sphere import recognise
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.recognise import IcosahedralMatch
@@ -203,16 +203,15 @@ def test_two_pieces_with_matching_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("faces", "n_vertices", "message"),
+    ("faces", "n_vertices"),
     [
-        (np.zeros((4, 4), int), None, r"shape \(F, 3\).*found int64 of shape \(4, 4\)"),
-        (np.zeros((0, 3), int), None, "F > 0"),
-        (np.zeros((20, 3)), None, "integers"),
-        (-np.ones((20, 3), int), None, "0 or more; found -1"),
-        (np.full((20, 3), 12), 12, "vertices, 0 to 11; found 12"),
+        (np.zeros((4, 4), int), None),
+        (np.zeros((0, 3), int), None),
+        (np.zeros((20, 3)), None),
+        (-np.ones((20, 3), int), None),
+        (np.full((20, 3), 12), 12),
     ],
 )
-def test_impossible_input(faces: np.ndarray, n_vertices: int | None, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as refusal:
+def test_impossible_input(faces: np.ndarray, n_vertices: int | None) -> None:
+    with refused("faces"):
         recognise(faces, n_vertices)
-    assert refusal.value.argument == "faces"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from helpers.marking import slow_but
-from icofactor.errors import ArgumentError
+from helpers.refusals import refused
 from icofactor.sphere import locate
 from icofactor.sphere.hierarchy import MAX_LEVEL, face_centres, icosphere, n_faces, n_nodes
 from icofactor.sphere.sites import Sites
@@ -84,24 +84,15 @@ def test_fsaverage_is_fsaverage7() -> None:
 @pytest.mark.parametrize(
     "name", ["fsLR164k", "civet", "fsaverage2", "fsaverage8", "fsaverage4-C", ""]
 )
-def test_unknown_names_point_to_files(name: str) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"not known by name.*fsaverage5.*Sites\.from_file.*Sites\.from_sphere"
-    ) as refusal:
+def test_unknown_names_are_refused(name: str) -> None:
+    with refused("mesh"):
         Sites.named(name)
-    assert refusal.value.argument == "mesh"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"on": "edges"}, "on must be 'vertices' or 'faces'; found 'edges'"),
-        ({"hemi": "lh"}, "hemi must be 'left', 'right' or 'both'; found 'lh'"),
-    ],
-)
-def test_wrong_words(arguments: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Sites.named("fsaverage3", **arguments)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("argument", "word"), [("on", "edges"), ("hemi", "lh")])
+def test_wrong_words(argument: str, word: str) -> None:
+    with refused(argument):
+        Sites.named("fsaverage3", **{argument: word})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
@@ -145,11 +136,11 @@ def test_two_hemispheres() -> None:
 
 def test_hemispheres_must_match() -> None:
     one = Sites.icosphere(2)
-    with pytest.raises(ValueError, match="same kind"):
+    with refused("left"):
         Sites.both(one, Sites.icosphere(3))
-    with pytest.raises(ValueError, match="same kind"):
+    with refused("left"):
         Sites.both(one, Sites.icosphere(2, on="faces"))
-    with pytest.raises(ValueError, match="one hemisphere each"):
+    with refused("left"):
         Sites.both(one, Sites.both(one, one))
     assert Sites.both(one, Sites.from_sphere(*scrambled(2)[:2])).triangles is None
 
@@ -157,10 +148,10 @@ def test_hemispheres_must_match() -> None:
 def test_levels_and_faces_out_of_range() -> None:
     sites = Sites.named("fsaverage3")
     for level in (-1, 4):
-        with pytest.raises(ValueError, match=f"between 0 and 3.*found {level}"):
+        with refused("level"):
             sites.face_at(level)
     for index in (-1, 20):
-        with pytest.raises(ValueError, match="index must be faces"):
+        with refused("index"):
             sites.face_centres([0], [index])
 
 
@@ -196,19 +187,11 @@ def test_subset_of_both_equals_both_of_subsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        (np.ones(10241, bool), "10242 sites; found 10241 entries"),
-        ([10242], "numbers 0 to 10241; found 10242"),
-        ([-1], "numbers 0 to 10241; found -1"),
-        ([0.5], "boolean mask or integers; found float64"),
-        (np.ones((10242, 1), bool), "one dimension"),
-    ],
+    "keep", [np.ones(10241, bool), [10242], [-1], [0.5], np.ones((10242, 1), bool)]
 )
-def test_wrong_subsets(keep: object, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as refusal:
+def test_wrong_subsets(keep: object) -> None:
+    with refused("keep"):
         Sites.named("fsaverage5").subset(keep)  # type: ignore[arg-type]
-    assert refusal.value.argument == "keep"
 
 
 def test_arrays_are_read_only_and_input_is_left_alone() -> None:
@@ -249,35 +232,31 @@ def test_any_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("points", "message"),
+    "points",
     [
-        (np.zeros((4, 2)), r"shape \(n, 3\)"),
-        (np.zeros((0, 3)), "n > 0"),
-        ([[1, 0, 0], [0, 0, 0]], "distances from the origin from 0 to 1"),
-        ([[1, 0, 0], [0, np.nan, 0]], "finite; found .* at vertex 1"),
-        ([[1, 0, 0], [0, 1.1, 0], [0, 0, 1]], "white, pial or inflated"),
-        (
-            Sites.named("fsaverage3").coordinates + np.array([0, 0, 0.5]),
-            r"a sphere about \(.*0\.5\); move its centre",
-        ),
+        np.zeros((4, 2)),
+        np.zeros((0, 3)),
+        [[1, 0, 0], [0, 0, 0]],
+        [[1, 0, 0], [0, np.nan, 0]],
+        [[1, 0, 0], [0, 1.1, 0], [0, 0, 1]],
+        Sites.named("fsaverage3").coordinates + np.array([0, 0, 0.5]),
     ],
 )
-def test_wrong_coordinates(points: object, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as refusal:
+def test_wrong_coordinates(points: object) -> None:
+    with refused("coordinates"):
         Sites.from_sphere(points)  # type: ignore[arg-type]
-    assert refusal.value.argument == "coordinates"
 
 
 def test_faces_need_a_mesh_and_must_fit() -> None:
     points, faces, _ = scrambled(1)
-    with pytest.raises(ValueError, match="pass faces"):
+    with refused("faces"):
         Sites.from_sphere(points, on="faces")
-    with pytest.raises(ValueError, match="vertices, 0 to 40; found 0 to 41"):
+    with refused("faces"):
         Sites.from_sphere(points[:41], faces)
-    with pytest.raises(ValueError, match="icosahedral mesh; these 79 triangles are not"):
+    with refused("faces"):
         Sites.from_topology(faces[:-1])
     mixed = freesurfer_mesh(4, "A").vertices, freesurfer_mesh(4, "B").faces
-    with pytest.raises(ValueError, match="do not belong together"):
+    with refused("faces"):
         Sites.from_sphere(*mixed)
 
 
@@ -362,18 +341,18 @@ def test_files(tmp_path: Path) -> None:
     assert Sites.from_file(str(path), on="faces").n == 1280
     pial = tmp_path / "lh.pial"
     nibabel.freesurfer.write_geometry(pial, mesh.vertices * [60, 80, 100], mesh.faces)
-    with pytest.raises(ValueError, match=r"lh\.pial: coordinates must be points of a sphere.*pial"):
+    with refused("lh.pial"):
         Sites.from_file(pial)
     (tmp_path / "notes.surf.gii").write_text("no surface")
     (tmp_path / "notes.txt").write_text("no surface")
     for name in ("notes.surf.gii", "notes.txt"):
-        with pytest.raises(ValueError, match=f"{name}: is n"):
+        with refused(name):
             Sites.from_file(tmp_path / name)
     shape = nibabel.gifti.GiftiImage(
         darrays=[nibabel.gifti.GiftiDataArray(np.zeros(5, np.float32))]
     )
     nibabel.save(shape, tmp_path / "thickness.shape.gii")
-    with pytest.raises(ValueError, match=r"thickness\.shape\.gii: .*0 point sets"):
+    with refused("thickness.shape.gii"):
         Sites.from_file(tmp_path / "thickness.shape.gii")
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.gii"):
+    with pytest.raises(FileNotFoundError):
         Sites.from_file(tmp_path / "nowhere.gii")

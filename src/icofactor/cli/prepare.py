@@ -57,7 +57,9 @@ _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
 _FOR_KINDS = {
     **dict.fromkeys(("limit_outliers", "n_deviations", "map"), _MAPS),
-    **dict.fromkeys(("runs", "series", "tr", "band", "low", "high", "confounds", "max_fd"), _SERIES),
+    **dict.fromkeys(
+        ("runs", "series", "tr", "band", "low", "high", "confounds", "max_fd"), _SERIES
+    ),
     **dict.fromkeys(("filter", "order", "rings", "no_tie_correction"), ("reho",)),
     **dict.fromkeys(("detrend", "normalize"), ("alff",)),
 }
@@ -78,7 +80,18 @@ _NOT_FOR_BOLD = (
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind of map before the input: {', '.join(KINDS)}"
-_STEPS = ("tr", "band", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
+_STEPS = (
+    "tr",
+    "band",
+    "low",
+    "high",
+    "filter",
+    "order",
+    "rings",
+    "detrend",
+    "normalize",
+    "max_missing",
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -312,8 +325,8 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing._prepare_hcp import Target, failed, plan_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
-    from icofactor.preprocessing.subject_maps import Steps
     from icofactor.preprocessing.outliers import LIMIT
+    from icofactor.preprocessing.subject_maps import Steps
 
     series = SERIES if options.series is None else options.series
     if options.spheres is None:

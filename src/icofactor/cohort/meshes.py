@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, CohortError, Phrase, as_reference, literal
+from icofactor.errors import ArgumentError, CohortError, Phrase, literal
 from icofactor.maps.maps import is_dask_array
 from icofactor.sphere.hierarchy import n_faces, n_nodes
 from icofactor.sphere.meshes import fs_lr_sites, sites_for
@@ -117,12 +117,9 @@ class Mesh:
         try:
             return sites_for(sum(widths.values()), mesh, hemi, "The maps have")[0]
         except ArgumentError as error:
-            raise CohortError("mesh", error.describe(_as_hemisphere)) from None
-
-
-def _as_hemisphere(argument: str, value: str | None) -> str:
-    """A reference to an argument, by the name that it has in `load_cohort`."""
-    return as_reference("hemisphere" if argument == "hemi" else argument, value)
+            # `load_cohort` calls the hemisphere by its whole name.
+            argument = "hemisphere" if error.argument == "hemi" else error.argument
+            raise CohortError(argument, str(error.message)) from None
 
 
 @cache

@@ -229,6 +229,7 @@ def prepare_hcp(
             failures.append(Failure(task.subject, task.output, why))
             failed_keys.add(task.key)
     failures.sort(key=lambda failure: (failure.subject, failure.output))
+    # A store of no subject would only hide the failures.
     if len(failed_keys) == len(plan.tasks):
         raise failed(failures, "no map could be computed")
     counts = {}
@@ -246,6 +247,7 @@ def prepare_hcp(
             }
             _write(store, tasks, finished, plan, steps, target, selection, about, overwrite)
             counts[output] = len(tasks)
+    # The user keeps a folder of the user, and a run after repairs needs the finished maps.
     if work_dir is None and not failures:
         finished.remove([task.key for task in plan.tasks])
     n_reused = sum(outcome.is_reused for outcome in outcomes)
@@ -293,6 +295,7 @@ def _plan(
     stores = {task.output: out for task in tasks}
     if steps.kind == "alff":
         stores = {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in stores}
+    # Before hours of work.
     for store in stores.values():
         check_new_store(store, overwrite)
     all_files = (file for task in tasks for file in task.files)
@@ -306,17 +309,17 @@ def _select(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
     by_name = {subject.subject: subject for subject in inputs}
     choice = selection.choose(list(by_name))
     table = selection.participants
+    problem = None
     if choice.unknown:
-        raise CohortError(
-            "exclude",
+        problem = (
             f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or "
-            "remove the names",
+            "remove the names"
         )
-    if not choice.chosen and table is None:
-        raise CohortError("exclude", "no subjects remain")
-    if not choice.chosen:
-        text = f"none of its {len(table.ids)} subjects is in the tree"  # type: ignore[union-attr]
-        raise CohortError("participants", text)
+    elif not choice.chosen:
+        problem = "leaves no subject of the tree"
+    if problem is not None:
+        is_of_table = table is not None and not choice.unknown
+        raise CohortError("participants" if is_of_table else "exclude", problem)
     why = "is in the table of participants, not in the tree"
     failures = [Failure(name, "all", why) for name in choice.absent]
     return [by_name[folder] for _, folder in choice.chosen], failures

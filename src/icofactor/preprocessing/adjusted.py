@@ -44,7 +44,7 @@ class Step(Protocol):
         ...
 
     def same_as(self, other: Any) -> bool:
-        """Whether another step does the same, as that of a model does after saving and loading it."""
+        """Whether another step does the same, as after saving and loading a model."""
         ...
 
     def apply(self, X: Any, participants: Any = None) -> Any:
@@ -71,12 +71,12 @@ class Subjects:
     def check(self, maps: Maps, what: str, n_sites: int, measures: tuple[str, ...]) -> None:
         """Refuse maps of other sites or measures than those of a step."""
         n_columns = maps.n_sites * self.arrangement.n_stacked
-        if n_columns != n_sites:
-            text = f"has {n_columns} columns; {what} fitted on {n_sites} sites"
-            raise ArgumentError("X", text)
-        if self.arrangement.names != measures:
-            names = _listed(self.arrangement.names)
-            raise ArgumentError("X", f"is {names}; {what} fitted on {_listed(measures)}")
+        if n_columns != n_sites or self.arrangement.names != measures:
+            raise ArgumentError(
+                "X",
+                f"has {n_columns} columns of {_listed(self.arrangement.names)}; {what} fitted on "
+                f"{n_sites} sites of {_listed(measures)}",
+            )
 
     def sites_in_use(self, mask: Any = None) -> np.ndarray | None:
         """Return which sites are in use: those of a mask, or of the cohort; None: all."""

@@ -3,8 +3,8 @@
 Steps, in this order: mean and straight line are regressed out, together with the named confounds
 and without the volumes that moved more than allowed; these volumes are interpolated in time, as
 zeros in their place would spread other frequencies over the band; series of ReHo are band-passed
-and these volumes left out; runs are joined. There is no smoothing, no slice timing, and no ICA-AROMA
-or CompCor unless their columns are named.
+and these volumes left out; runs are joined. There is no smoothing, no slice timing, and no
+ICA-AROMA or CompCor unless their columns are named.
 """
 
 from __future__ import annotations
@@ -197,12 +197,14 @@ def prepare_bold(
         raise CohortError(root, "no subjects remain")
     if dry_run:
         n_files = sum(len(run) for runs in runs_of.values() for run in runs)
-        return f"Would read {n_files} files of {len(runs_of)} subjects and write {steps.kind} to {out}."
+        subjects = f"{n_files} files of {len(runs_of)} subjects"
+        return f"Would read {subjects} and write {steps.kind} to {out}."
     tasks = [MapTask(name, "bold", runs, _all_files(runs)) for name, runs in runs_of.items()]
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
     finished = FinishedMaps(work_folder(out, work_dir), settings)
     make = partial(subject_map, mesh=files.mesh, steps=steps, cleaning=cleaning)
     outcomes = make_maps(make, tasks, finished, n_procs, steps.kind, progress)
+    # All problems are reported at once, in the order of the subjects.
     problems = Problems()
     for outcome in sorted(outcomes, key=lambda outcome: tasks.index(outcome.task)):
         for path, problem in outcome.problems:
@@ -368,22 +370,21 @@ class Design:
         spikes = np.eye(n)[:, ~is_counted]
         regressors = np.column_stack([_line(n), *confounds, spikes])
         n_counted = int(is_counted.sum())
-        if n_counted < max(LEAST_VOLUMES, n // 2):
+        n_regressors = regressors.shape[1]
+        if n_counted < n // 2 or n - n_regressors < LEAST_VOLUMES:
             raise Unreadable(
-                f"keeps {n_counted} of {n} volumes up to --max-fd (max_fd), less than half; "
-                "exclude the subject"
+                f"keeps {n_counted} of {n} volumes for {n_regressors} regressors; at least half of "
+                f"the volumes, and {LEAST_VOLUMES} more than regressors, are needed: exclude the "
+                "subject, or change --max-fd (max_fd=...) or --confounds (confounds=...)"
             )
-        if n - regressors.shape[1] < LEAST_VOLUMES:
-            raise Unreadable(
-                f"has {regressors.shape[1]} regressors for {n} volumes; name fewer --confounds "
-                "(confounds=...)"
-            )
+        # Confounds have very different units, which would hide short directions in the SVD.
         scale = np.abs(regressors).max(axis=0)
         return cls(regressors / np.where(scale > 0, scale, 1), is_counted)
 
     def clean(self, volumes: Series) -> NDArray[np.float64]:
         """Return vertices × volumes less what the regressors explain; NaN stays."""
         values = np.asarray(volumes, dtype=np.float64)
+        # Derivatives and squares may be nearly collinear, so directions from rounding are left out.
         basis, lengths, _ = np.linalg.svd(self.regressors, full_matrices=False)
         basis = basis[:, lengths > RANK_TOLERANCE * lengths[0]]
         residuals = values - basis @ (basis.T @ values)
@@ -443,6 +444,7 @@ def _repetition_time(file: Path, step: float | None, steps: Steps) -> float:
     """Return the seconds between volumes of the settings, of the sidecar, or of the file itself."""
     if steps.tr is not None:
         return checked_tr(steps.tr)
+    # GIFTI has no reliable field for it, so the sidecar counts before the file itself.
     for sidecar in _sidecars(file):
         if is_listed(sidecar):
             with reading(sidecar, "sidecar"):
@@ -475,6 +477,7 @@ def _write(
         if any(len(subject.hemispheres[side].values) != widths[side] for side in sides):
             problems.add(f"subject {task.subject}", "is on a different mesh from the first")
     problems.check()
+    # fMRIPrep says nothing of the medial wall, so the cortex is where most subjects have data.
     cortex = {}
     faces = {}
     for side in sides:

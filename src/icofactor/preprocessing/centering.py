@@ -1,4 +1,4 @@
-"""What is taken out of every site before a fit: nothing, its mean, or mean and standard deviation."""
+"""What a fit removes from every site: nothing, its mean, or mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -299,18 +299,20 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
     allowed : what the method's scheme takes, its own first (`Scheme.centers`)
     """
     check_value("center", center, OneOf(CENTERS))
+    # The first is the scheme's own.
     if center == "auto":
         return allowed[0]
+    problem = None
     if center not in allowed:
-        raise ArgumentError(
-            "center",
-            f"{center} makes values negative, which method {method} cannot factorize; pass "
-            "--center auto (center='auto'), or --method parts (method='parts')",
+        problem = (
+            f"makes values negative, which method {method} cannot factorize; pass --center auto "
+            "(center='auto'), or --method parts (method='parts')"
         )
-    if rules == "paper" and center != "none":
-        raise ArgumentError(
-            "center",
-            f"{center} cannot be combined with the rules of the paper, which fit uncentered maps; "
-            "pass --center none (center='none'), or --rules default (rules='default')",
+    elif rules == "paper" and center != "none":
+        problem = (
+            "cannot be combined with the rules of the paper, which fit uncentered maps; pass "
+            "--center none (center='none'), or --rules default (rules='default')"
         )
+    if problem is not None:
+        raise ArgumentError("center", f"{center} {problem}")
     return center

@@ -357,6 +357,7 @@ class ComBat(TransformerMixin, BaseEstimator):
         scans = self.check(subjects.participants, subjects.names)
         arrangement = subjects.arrangement
         mask = subjects.sites_in_use(mask)
+        # Blocks of sites are already spread over threads.
         with one_blas_thread():
             estimates = estimate_scanners(maps, scans, self.empirical_bayes, arrangement, mask)
             adjustment = scanner_adjustment(estimates, scans.Z, scans.codes, arrangement)
@@ -424,18 +425,16 @@ class ComBat(TransformerMixin, BaseEstimator):
         cells = _scanners(column, participants, subjects)
         counts = Counter(cells)
         rare = [f"{level} ({n})" for level, n in sorted(counts.items()) if n < self.min_scans]
+        problem = None
         if len(counts) < 2:
-            raise ArgumentError(
-                "harmonize",
-                f"column {column!r} is {cells[0]} in all subjects: there is nothing to harmonize",
+            problem = f"is {cells[0]} in all subjects: there is nothing to harmonize"
+        elif rare:
+            problem = (
+                f"has fewer than {self.min_scans} scans of {some(rare, MOST_LISTED)}: too few to "
+                "estimate how they differ; leave them out, or join them with others in that column"
             )
-        if rare:
-            raise ArgumentError(
-                "harmonize",
-                f"column {column!r} has fewer than {self.min_scans} scans of "
-                f"{some(rare, MOST_LISTED)}: too few to estimate how they differ; leave them out, "
-                "or join them with others in that column",
-            )
+        if problem is not None:
+            raise ArgumentError("harmonize", f"column {column!r} {problem}")
         levels = tuple(sorted(counts))
         reference = None
         if self.reference is not None:

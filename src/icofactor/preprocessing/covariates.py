@@ -1,4 +1,4 @@
-"""Age, sex, site: what is known of the subjects and not wanted in the components, removed from maps.
+"""Age, sex, site: what is known of the subjects, removed from their maps.
 
 Model, per site v and subject s, by least squares over the subjects:
 
@@ -412,9 +412,11 @@ def code_terms(
         raise ArgumentError(argument, text)
     terms = _of_all(lambda name: Term.of(name, participants, subjects), names, argument)
     Z = columns_of(terms, participants, subjects, argument)
+    # Residuals of fewer subjects than columns and mean would all be 0.
     if Z.shape[1] + 2 > len(Z):
         text = f"make {Z.shape[1]} columns; {len(Z)} subjects are too few for them: use fewer"
         raise ArgumentError(argument, text)
+    # One by one, to name the first that depends on those before it.
     for n_terms in range(1, len(terms) + 1):
         columns = columns_of(terms[:n_terms], participants, subjects, argument)
         scaled_columns = columns / np.linalg.norm(columns, axis=0)
@@ -442,6 +444,7 @@ def columns_of(
     argument: str = "covariates",
 ) -> np.ndarray:
     """Return centred columns of subjects, new or not."""
+    # Zero columns for no terms, so that ComBat without covariates needs no case of its own.
     blocks = _of_all(lambda term: term.columns(participants, subjects), terms, argument)
     return np.hstack([np.zeros((len(subjects), 0)), *blocks])
 
@@ -467,23 +470,22 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
 
 def cells_of(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:
     """Return a column of the participants table as text, one value per subject, none missing."""
+    problem = None
+    # Numbers are written in one way, whatever their type.
+    cells = [cell_text(value) for value in participants.get(name, ())]
+    missing = [name for name, cell in zip(subjects, cells, strict=False) if is_missing(cell)]
     if name not in participants:
         columns = [str(column) for column in participants if column != "participant_id"]
-        text = f"{name!r} is not a column of the participants table; its columns: " + (
-            ", ".join(columns) or "none, so give participants"
-        )
-        raise ArgumentError("covariates", text)
-    # Numbers are written in one way, whatever their type.
-    cells = [cell_text(value) for value in participants[name]]
-    if len(cells) != len(subjects):
-        text = f"{name!r} has {len(cells)} values for {len(subjects)} subjects"
-        raise ArgumentError("covariates", text)
-    missing = [subjects[row] for row, cell in enumerate(cells) if is_missing(cell)]
-    if missing:
+        names = ", ".join(columns) or "none, so give participants"
+        problem = f"is not a column of the participants table; its columns: {names}"
+    elif len(cells) != len(subjects):
+        problem = f"has {len(cells)} values for {len(subjects)} subjects"
+    elif missing:
         # All of them, so that users can copy the names to --exclude.
         listed = some(missing, len(missing))
-        text = f"{name!r} is missing for {listed}: fill it in or leave them out {SKIP}"
-        raise ArgumentError("covariates", text)
+        problem = f"is missing for {listed}: fill it in or leave them out {SKIP}"
+    if problem is not None:
+        raise ArgumentError("covariates", f"{name!r} {problem}")
     return cells
 
 

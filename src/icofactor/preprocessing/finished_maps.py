@@ -105,7 +105,7 @@ class MapTask:
         return map_key(self.subject, self.output)
 
     def identity(self) -> list[str]:
-        """Return what tells the files from others of the same names: size and time of last change."""
+        """Return sizes and times of last change of the files, to see whether they changed."""
         facts = []
         for file in self.files:
             status = file.stat()
@@ -160,6 +160,7 @@ def make_maps(
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
+    # Results come as they are ready, so that the bar moves.
     outcomes = []
     advice = f"finished maps are kept in {work.folder}, and the same command resumes from there"
     try:
@@ -181,6 +182,7 @@ def _make_map(function: Callable[[Any], SubjectMap], task: MapTask, work: Finish
     """Make and keep one map, unless it is kept already."""
     try:
         inputs = task.identity()
+        # A damaged file counts as none, and the map is made again.
         if work.load(task.key, inputs) is not None:
             return Outcome(task, is_reused=True)
         work.save(task.key, inputs, function(task.source).arrays())

@@ -1,4 +1,4 @@
-"""The maps and series of an HCP tree on fs_LR 32k, and the map of a subject on an fsaverage mesh."""
+"""The maps and series of an HCP tree on fs_LR 32k, and their way to an fsaverage mesh."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def find_inputs(
 
 def _subject_folders(tree: Path, subjects: Sequence[str] | None) -> list[Path]:
     """Return the folders of the subjects (None: of all)."""
-    if not tree.is_dir():
-        raise CohortError(tree, "no such folder; an HCP tree has one folder per subject")
-    folders = [folder for folder in folders_in(tree) if (folder / "MNINonLinear").is_dir()]
+    folders = []
+    if tree.is_dir():
+        folders = [folder for folder in folders_in(tree) if (folder / "MNINonLinear").is_dir()]
     if not folders:
         raise CohortError(
             tree,
-            "is not an HCP tree: none of its folders contains MNINonLinear; it has no sub-* "
-            "folders of fMRIPrep either",
+            "is not an HCP tree: it must have one folder per subject that contains MNINonLinear; "
+            "it has no sub-* folders of fMRIPrep either",
         )
     if subjects is None:
         return folders
@@ -156,9 +156,9 @@ def _subject_folders(tree: Path, subjects: Sequence[str] | None) -> list[Path]:
     return [folder for folder in folders if folder.name in subjects]
 
 
-def read_map(file: Path) -> dict[str, NDArray[Any]]:
+def read_map(file: Path, sides: Iterable[str] = ()) -> dict[str, NDArray[Any]]:
     """Return side → (n_vertices,) values of a dscalar file with one map; NaN without a value."""
-    parts = _read(file).parts
+    parts = _read(file, sides).parts
     for values in parts.values():
         if len(values) != 1:
             text = f"has {len(values)} maps; a file with one map per subject was expected"
@@ -167,10 +167,8 @@ def read_map(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_series(file: Path, side: str) -> tuple[NDArray[Any], float | None]:
-    """Return (n_vertices, n_volumes) series, NaN without a value, and the seconds between volumes."""
-    maps = _read(file)
-    if side not in maps.parts:
-        raise CohortError(file, f"has no {side} cortex")
+    """Return series (n_vertices, n_volumes), NaN without a value, and seconds between volumes."""
+    maps = _read(file, [side])
     return np.ascontiguousarray(maps.parts[side].T), maps.step
 
 
@@ -179,12 +177,16 @@ def read_region(file: Path) -> dict[str, Bools]:
     return {str(side): ~np.isnan(values).all(axis=0) for side, values in _read(file).parts.items()}
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, sides: Iterable[str] = ()) -> Any:
+    """Read a file that must have these sides on fs_LR 32k."""
     maps = read_maps(file)
-    for side, values in maps.parts.items():
-        if side is None or values.shape[1] != N_FS_LR:
-            text = f"its {side} cortex has {values.shape[1]} vertices; fs_LR 32k has {N_FS_LR}"
-            raise CohortError(file, text)
+    sizes = {side: values.shape[1] for side, values in maps.parts.items()}
+    if set(sizes.values()) != {N_FS_LR} or None in sizes or not sizes.keys() >= set(sides):
+        raise CohortError(
+            file,
+            f"must have {N_FS_LR} vertices, those of fs_LR 32k, of {' and '.join(sides) or 'a'} "
+            f"cortex; found {sizes}",
+        )
     return maps
 
 
@@ -280,6 +282,7 @@ def file_cortex(files: Iterable[Path]) -> Cortex:
         try:
             regions = read_region(file)
         except (ValueError, OSError) as problem:
+            # The first is enough: damaged files often are damaged alike.
             unreadable = unreadable or f"; {problem}"
             continue
         if set(regions) != set(SIDES) or any(region.all() for region in regions.values()):
@@ -355,10 +358,7 @@ def _limited_map(
     file: Path, steps: Steps, ways: Mapping[str, Projection], regions: Mapping[str, Bools]
 ) -> dict[str, HemisphereMap]:
     """Return a thickness or myelin map by side, outliers limited."""
-    maps = read_map(file)
-    absent = [side for side in ways if side not in maps]
-    if absent:
-        raise CohortError(file, f"has no {' and no '.join(absent)} cortex")
+    maps = read_map(file, ways)
     is_used = {side: regions[side] & np.isfinite(values) for side, values in maps.items()}
     # Over both hemispheres even if one is prepared: the limits of a subject must not depend on it.
     values = np.concatenate([maps[side][is_used[side]] for side in maps])

@@ -78,16 +78,15 @@ def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) 
     limited = values.astype(np.result_type(values, np.float32), copy=True)
     for number, row in enumerate(limited):
         used = row[sites]
-        if not np.isfinite(used).all():
-            text = f"must be finite at every site in use; row {number} contains NaN or infinity"
-            raise ArgumentError("Xs", text)
+        is_finite = np.isfinite(used).all()
         median = np.median(used)
-        deviation = np.median(np.abs(used - median))
-        if deviation == 0 and used.max() > used.min():
+        deviation = np.median(np.abs(used - median)) if is_finite else np.nan
+        if not is_finite or (deviation == 0 and used.max() > used.min()):
             raise ArgumentError(
                 "Xs",
-                f"must vary: more than half of row {number} has the same value {median:g}, so "
-                "outliers cannot be measured; leave the medial wall out with mask",
+                f"must be finite at every site in use, and differ at more than half of them; row "
+                f"{number} has a median of {median:g} and a deviation of {deviation:g}: leave the "
+                "medial wall out with mask",
             )
         margin = n_deviations * deviation
         row[sites] = np.clip(used, median - margin, median + margin)

@@ -14,7 +14,7 @@ from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import append_store, create_store
 from icofactor.cohort.store.read import StoredCohort
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, shown
 from icofactor.preprocessing.finished_maps import SUBJECTS_AT_ONCE
 from icofactor.preprocessing.hcp import MOSTLY
 from icofactor.preprocessing.outliers import limit_outliers
@@ -87,6 +87,7 @@ def prepare_cohort(
     ...     print(stored.X.shape)
     (5, 642)
     """
+    # In this order: an outlier would be spread by smoothing, and resampling needs less of it.
     changed = _Changed(cohort.sites, cohort.mask)
     if changes.limit is not None:
         _limit(changed, changes.limit)
@@ -129,17 +130,14 @@ def _smooth(changed: _Changed, cohort: AnyCohort, changes: Changes) -> None:
     _check_whole(cohort, "smoothed")
     regions = _regions(cohort)
     surfaces: tuple[Any, ...] | None = changes.surfaces
-    if surfaces is None:
-        if cohort.sites.name != "fsaverage5":
-            raise ArgumentError(
-                "surfaces",
-                f"are needed: the midthickness surfaces to smooth along, {' and '.join(regions)}; "
-                f"icofactor has those of fsaverage5 alone, and these are {cohort.sites!r}",
-            )
+    if surfaces is None and cohort.sites.name == "fsaverage5":
         surfaces = tuple(_fsaverage5_middle(side) for side in regions)
-    if len(surfaces) != len(regions):
-        text = f"must be {len(regions)}, {' and '.join(regions)}; found {len(surfaces)}"
-        raise ArgumentError("surfaces", text)
+    if surfaces is None or len(surfaces) != len(regions):
+        raise ArgumentError(
+            "surfaces",
+            f"must be the midthickness surfaces to smooth along, {' and '.join(regions)}; found "
+            f"{shown(surfaces)} for {cohort.sites!r}. Only those of fsaverage5 are in icofactor",
+        )
     smoothers = [
         SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side]).fit()
         for side, surface in zip(regions, surfaces, strict=True)
@@ -258,6 +256,7 @@ def _blocks(cohort: AnyCohort, changed: _Changed, progress: bool) -> Iterator[Co
             X = np.asarray(cohort.X[rows])
             for function in changed.functions:
                 X = function(X)
+            # Masked sites may hold NaN, which stores refuse.
             if changed.mask is not None:
                 X = np.where(changed.mask, X, 0).astype(np.float32)
             table = cohort.participants.items()

@@ -66,7 +66,7 @@ def reho(
     >>> faces = ico.Sites.named("fsaverage3").triangles
     >>> series = np.random.default_rng(0).standard_normal((642, 50))
     >>> concordance = reho(series, faces)
-    >>> concordance.shape, bool(concordance.mean() < 0.2)  # noise does not agree with its neighbours
+    >>> concordance.shape, bool(concordance.mean() < 0.2)  # noise differs from its neighbours
     ((642,), True)
     """
     values, is_used = checked_series(series, mask=mask)

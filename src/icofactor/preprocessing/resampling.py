@@ -263,7 +263,7 @@ def build_weights(
 
 
 def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
-    """Return (n_target, n_source) weights of the source triangle that each target vertex lies in."""
+    """Return the (n_target, n_source) weights of the source triangle around each target."""
     triangle, weights = locate_in_mesh(target.coordinates, source.coordinates, source.faces)
     rows = np.repeat(np.arange(target.n), 3)
     columns = source.faces[triangle].ravel()
@@ -276,7 +276,7 @@ def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
 def _adaptive(
     forward: sparse.csr_array, reverse: sparse.csr_array, source_areas: Floats, target_areas: Floats
 ) -> sparse.csr_array:
-    """Return area-weighted rows of `reverse` if it has a source that `forward` lacks, else of `forward`."""
+    """Return rows of `reverse` where it has a source that `forward` lacks, by area."""
     n_shared = sums(reverse.astype(bool).multiply(forward.astype(bool)).tocsr(), axis=1)
     has_more = np.diff(reverse.indptr) > n_shared
     combined = scaled(reverse, rows=has_more) + scaled(forward, rows=~has_more)
@@ -319,7 +319,7 @@ def pattern_agreement(
     target_areas: Floats,
     forward: sparse.csr_array | None = None,
 ) -> float | None:
-    """Return how cortical area per sphere area correlates; None if areas are those of the spheres."""
+    """Return the correlation of area patterns; None if areas are those of the spheres."""
     forward = _barycentric(source, target) if forward is None else forward
     source_pattern = forward @ _area_pattern(source, source_areas)
     target_pattern = _area_pattern(target, target_areas)

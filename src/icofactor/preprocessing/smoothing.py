@@ -1,4 +1,4 @@
-"""Smoothing maps along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing` does."""
+"""Smoothing along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SurfaceSmoother(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """Sparse matrix of shape (n_vertices, n_vertices); rows sum to 1, or to 0 outside the roi."""
+        """Sparse (n_vertices, n_vertices) matrix; rows sum to 1, or to 0 outside the roi."""
         return self._weights().product
 
     def _weights(self) -> SparseWeights:
@@ -103,7 +103,8 @@ def smooth_surface(
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import smooth_surface
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> smooth_surface(sphere.coordinates.T, 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
+    >>> surface = 100 * sphere.coordinates, sphere.triangles
+    >>> smooth_surface(sphere.coordinates.T, *surface, fwhm=20).shape
     (3, 642)
     """
     return SurfaceSmoother((coordinates, faces), fwhm, sigma, method, roi).transform(maps)
@@ -111,11 +112,13 @@ def smooth_surface(
 
 def sigma_of(fwhm: float | None, sigma: float | None) -> float:
     """Return the standard deviation in mm from the full width at half maximum, or as it is."""
-    if (fwhm is None) == (sigma is None):
-        raise ArgumentError("fwhm", "or sigma is needed, in mm, and not both")
     name, width = ("fwhm", fwhm) if sigma is None else ("sigma", sigma)
-    if not isinstance(width, int | float | np.number) or not np.isfinite(width) or width <= 0:
-        raise ArgumentError(name, f"must be a positive number of mm; found {shown(width)}")
+    is_number = isinstance(width, int | float | np.number)
+    is_width = is_number and np.isfinite(width) and width > 0  # type: ignore[operator,arg-type]
+    if not is_width or None not in (fwhm, sigma):
+        text = "must be a positive number of mm, and fwhm and sigma not both; found"
+        raise ArgumentError("fwhm" if fwhm is not None else name, f"{text} {shown(width)}")
+    assert width is not None
     return float(width) / FWHM_PER_SIGMA if sigma is None else float(width)
 
 

@@ -66,8 +66,8 @@ class Steps:
     >>> from icofactor.preprocessing import Steps
     >>> Steps("reho", filter="fft").rings
     3
-    >>> Steps("alff", band="usual").high
-    0.08
+    >>> Steps("alff", band="usual").ends
+    (0.01, 0.08)
     """
 
     kind: str
@@ -186,12 +186,10 @@ def naming(file: Path) -> Iterator[None]:
     """Raise errors about arguments and values as errors about the file."""
     try:
         yield
-    except CohortError:
-        # The readers name the file themselves.
-        raise
-    except ArgumentError as error:
-        raise CohortError(file, f"{error.argument}: {error.message}") from error
     except ValueError as error:
+        # The readers name the file themselves.
+        if isinstance(error, CohortError):
+            raise
         raise CohortError(file, str(error)) from error
 
 
@@ -225,6 +223,7 @@ def filled(
     is_missing = cortex & ~hemisphere.is_used
     n_missing = int(is_missing.sum())
     n_cortex = int(cortex.sum())
+    # A region without signal, as near the sinuses, must not be made up.
     if n_missing > max_missing * n_cortex:
         first = int(np.flatnonzero(is_missing)[0])
         raise ArgumentError(

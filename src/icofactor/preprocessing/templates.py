@@ -61,11 +61,6 @@ def find_meshes(
     roi_of : the mesh whose cortex region is needed, if any; only fs_LR has one
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: no such folder; it should contain the spheres of HCPpipelines or "
-            "TemplateFlow"
-        )
     side = _letter(hemisphere)
     files = _listing(folder)
     missing = []
@@ -86,8 +81,8 @@ def find_meshes(
             mesh_files.append(MeshFiles(**paths))
     if missing:
         raise FileNotFoundError(
-            f"{folder} lacks {'; '.join(missing)} (or the same files of TemplateFlow). HCPpipelines "
-            "has them in global/templates/standard_mesh_atlases and its resample_fsaverage"
+            f"{folder} lacks {'; '.join(missing)} (or the same files of TemplateFlow). "
+            "HCPpipelines has them in global/templates/standard_mesh_atlases and its resample_fsaverage"
         )
     return mesh_files
 

@@ -35,12 +35,12 @@ def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[Se
     anything. A NaN among numbers is always an error.
     """
     values = np.asarray(series)
-    if values.ndim != 2 or values.shape[1] < 3:
+    is_series = values.ndim == 2 and values.shape[1] >= 3
+    if not is_series or values.dtype.kind not in "fiu":
         raise _refusal(
-            f"must be vertices × volumes, with at least 3 volumes; found shape {values.shape}"
+            "must be real numbers, vertices × volumes, with at least 3 volumes; found "
+            f"{values.dtype} of shape {values.shape}"
         )
-    if values.dtype.kind not in "fiu":
-        raise _refusal(f"must contain real numbers; found {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     n = len(values)
@@ -57,13 +57,13 @@ def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[Se
     is_used = varies if mask is None else checked_mask(mask, n)
     refuse_broken(values, ~is_finite & (has_finite if mask is None else is_used))
     still = np.flatnonzero(is_used & ~varies)
-    if len(still):
+    if len(still) or not is_used.any():
+        vertex = still[0] if len(still) else 0
+        n_still = len(still) or n
         raise _refusal(
-            f"must vary over time at every vertex in use; vertex {still[0]} is constant "
-            f"({values[still[0], 0]}), one of {len(still)}: leave such vertices out with mask"
+            f"must vary over time at every vertex in use; vertex {vertex} has {values[vertex, 0]} "
+            f"throughout, one of {n_still}: leave such vertices out with mask"
         )
-    if not is_used.any():
-        raise _refusal(f"must vary over time; all {n} are constant or NaN")
     return values, is_used
 
 
@@ -91,29 +91,27 @@ def refuse_broken(values: Series, is_broken: Bools) -> None:
 def checked_mask(mask: ArrayLike, n: int) -> Bools:
     """Return a mask of n vertices, True where used."""
     is_used = np.asarray(mask)
-    if is_used.dtype != bool or is_used.shape != (n,):
+    if is_used.dtype != bool or is_used.shape != (n,) or not is_used.any():
         raise ArgumentError(
             "mask",
-            f"must be boolean of shape ({n},), one entry per vertex; found {is_used.dtype} of "
-            f"shape {is_used.shape}",
+            f"must be boolean of shape ({n},), True at one vertex or more; found {is_used.dtype} "
+            f"of shape {is_used.shape}, True at {np.count_nonzero(is_used)}",
         )
-    if not is_used.any():
-        raise ArgumentError("mask", "must be True at one vertex or more")
     return is_used
 
 
 def checked_tr(tr: float | None) -> float:
     """Return the repetition time in seconds."""
-    if tr is None:
-        raise ArgumentError("tr", "is missing: the time between volumes in seconds, 0.72 for HCP")
-    seconds = float(tr)
-    if seconds > LONGEST_TR:
-        text = f"must be in seconds; {tr} looks like milliseconds: give {seconds / 1000:g}"
-        raise ArgumentError("tr", text)
+    seconds = np.nan if tr is None else float(tr)
     # Is also false for NaN.
-    if not seconds >= SHORTEST_TR:
-        text = f"must be a number of seconds, {SHORTEST_TR} or more; found {shown(tr)}"
-        raise ArgumentError("tr", text)
+    if not SHORTEST_TR <= seconds <= LONGEST_TR:
+        is_long = seconds > LONGEST_TR
+        advice = f"; in milliseconds? then give {seconds / 1000:g}" if is_long else ""
+        raise ArgumentError(
+            "tr",
+            f"must be the time between volumes in seconds, {SHORTEST_TR} to {LONGEST_TR:g} (0.72 "
+            f"for HCP); found {shown(tr)}{advice}",
+        )
     return seconds
 
 

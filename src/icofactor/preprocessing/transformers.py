@@ -1,4 +1,4 @@
-"""Steps as scikit-learn transformers: those that treat each row alone, and those by sparse weights."""
+"""Steps as scikit-learn transformers: by row, and by sparse weights."""
 
 from __future__ import annotations
 
@@ -122,13 +122,11 @@ def apply_weights(weights: SparseWeights, maps: ArrayLike, source: str) -> NDArr
 
 def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
     """Return one map (n,) or several (n_maps, n) as an array; `source` has n vertices."""
-    if sparse.issparse(maps):
-        raise ArgumentError(
-            "maps", "must be a dense array, not a sparse matrix: use maps.toarray()"
-        )
     values = np.asarray(maps)
     problem = None
-    if values.dtype.kind == "c":
+    if sparse.issparse(maps):
+        problem = "must be a dense array, not a sparse matrix: use maps.toarray()"
+    elif values.dtype.kind == "c":
         # scikit-learn's checks look for these words, and for those about features.
         problem = "Complex data not supported"
     elif values.dtype.kind not in "fiub":

@@ -11,9 +11,12 @@ from scipy import sparse
 
 from icofactor.sphere.triangles import Floats, Ints
 
+# The smallest normal number, so that nothing is divided by 0.
+TINY = float(np.finfo(np.float64).tiny)
 # Vertices whose paths are searched in one call, so that Ctrl-C is answered between calls.
 BLOCK = 512
-TINY = float(np.finfo(np.float64).tiny)
+# Vertices for which memory is reserved at first.
+FIRST_SIZE = 1 << 16
 
 
 def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -27,6 +30,7 @@ def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, s
     tails = faces.ravel()
     heads = np.roll(faces, -1, axis=1).ravel()
     far_corners = np.roll(faces, -2, axis=1).ravel()
+    # Both triangles of an edge have its key.
     edge_keys = np.minimum(tails, heads) * n + np.maximum(tails, heads)
     order = np.argsort(edge_keys, kind="stable")
     _, first, n_triangles = np.unique(edge_keys[order], return_index=True, return_counts=True)
@@ -51,7 +55,7 @@ def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, s
 def _flat_distance(
     coordinates: Floats, start: Ints, end: Ints, corner: Ints, opposite: Ints
 ) -> tuple[Floats, np.ndarray]:
-    """Return the distance of two corners across an edge laid flat, and whether it crosses the edge."""
+    """Return the distance of corners across an edge laid flat, and whether it is crossed."""
     edge = coordinates[end] - coordinates[start]
     length = np.maximum(np.linalg.norm(edge, axis=1), TINY)
     along = []
@@ -112,8 +116,8 @@ def _search(
     is_waiting = np.zeros(n, dtype=np.bool_)
     queue = np.empty(n, dtype=np.int32)
     counts = np.empty(last - first, dtype=np.int64)
-    reached = np.empty(1 << 16, dtype=np.int32)
-    values = np.empty(1 << 16, dtype=np.float64)
+    reached = np.empty(FIRST_SIZE, dtype=np.int32)
+    values = np.empty(FIRST_SIZE, dtype=np.float64)
     n_reached = 0
     for source in range(first, last):
         start = n_reached
@@ -150,6 +154,7 @@ def _search(
                     is_waiting[neighbour] = True
                     queue[(head + n_waiting) % n] = neighbour
                     n_waiting += 1
+        # Distances change until the queue is empty, so they are copied last.
         for position in range(start, n_reached):
             values[position] = distance[reached[position]]
             distance[reached[position]] = np.inf

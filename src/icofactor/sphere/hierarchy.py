@@ -65,31 +65,9 @@ def n_faces(level: int) -> int:
     return 20 * 4**level
 
 
-def n_edges(level: int) -> int:
-    """Edges of one hemisphere at `level`: 30·4ⁿ."""
-    return 30 * 4**level
-
-
 def n_nodes(level: int) -> int:
     """Nodes (vertices) of one hemisphere at `level`: 10·4ⁿ + 2."""
     return 10 * 4**level + 2
-
-
-def parent(index: ArrayLike) -> Ints:
-    """Index, one level up, of the face that contains face `index`."""
-    return np.asarray(index, dtype=np.int64) >> 2
-
-
-def children(index: ArrayLike) -> Ints:
-    """Indices, one level down, of the four children; a last axis of length four is added."""
-    return 4 * np.asarray(index, dtype=np.int64)[..., None] + np.arange(4)
-
-
-def ancestor(index: ArrayLike, level: int, at_level: int) -> Ints:
-    """Index at level `at_level` of the face that contains face `index` of `level`."""
-    if not 0 <= at_level <= level:
-        raise ArgumentError("at_level", f"must be 0 to {level}, the level; found {at_level}")
-    return np.asarray(index, dtype=np.int64) >> 2 * (level - at_level)
 
 
 def normalized(points: Floats) -> Floats:

@@ -84,7 +84,7 @@ def sites_for(
     raise ArgumentError(
         "mesh",
         f"{mesh} has {n_nodes(level)} vertices or {n_faces(level)} faces per hemisphere, and twice "
-        f"as many with both; {size} and the hemisphere is {hemi}",
+        f"as many with --hemisphere both (hemi='both'); {size} and the hemisphere is {hemi}",
     )
 
 
@@ -178,8 +178,8 @@ def _inferred(n_columns: int, hemi: str | None, size: str) -> tuple[Sites, str |
     else:
         sizes = ", ".join(f"fsaverage{level} {n_nodes(level)}" for level in levels)
         advice = (
-            f"that is not the size of a mesh ({sizes} vertices per hemisphere) with the hemisphere "
-            f"{hemi}: pass --mesh (mesh=...), the file of its sphere, or in Python "
+            f"that is not the size of a mesh ({sizes} vertices per hemisphere, twice as many with "
+            f"--hemisphere both, hemi='both') and the hemisphere is {hemi}: pass --mesh (mesh=...), the file of its sphere, or in Python "
             "Sites.from_sphere(coordinates, faces)"
         )
     raise ArgumentError("mesh", f"{size}; {advice}")

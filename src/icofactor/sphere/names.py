@@ -1,4 +1,4 @@
-"""Hemispheres and standard meshes: their names, sizes and densities, and BIDS names made of them."""
+"""Hemispheres and standard meshes: names, sizes and densities, and BIDS names made of them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CIVET = {
 
 
 def civet_name(n_vertices: int) -> str | None:
-    """Return the name of CIVET's mesh of so many vertices per hemisphere, "civet41k" or "civet164k".
+    """Return "civet41k" or "civet164k", CIVET's mesh of so many vertices per hemisphere.
 
     Its vertices are those of an icosahedron too, in another order than fsaverage's and elsewhere on
     the cortex.

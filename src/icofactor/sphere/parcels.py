@@ -323,15 +323,14 @@ def _of_array(labels: Any, mesh: Any, names: Sequence[str] | None) -> Parcels:
     from icofactor.sphere.meshes import sites_for
 
     keys = np.asarray(labels)
-    if keys.ndim != 1 or keys.dtype.kind not in "iuUOT":
+    is_labels = keys.ndim == 1 and keys.dtype.kind in "iuUOT"
+    sites, hemi = sites_for(len(keys), mesh, maps="The atlas has") if is_labels else (None, None)
+    if sites is None or sites.on != "vertices":
         raise ArgumentError(
             "atlas",
             "must be whole numbers or names, one per vertex, and their mesh; found "
-            f"{keys.dtype} of shape {keys.shape}",
+            f"{keys.dtype} of shape {keys.shape} and {sites!r}",
         )
-    sites, hemi = sites_for(len(keys), mesh, maps="The atlas has")
-    if sites.on != "vertices":
-        raise ArgumentError("atlas", f"must have one label per vertex; found {sites!r}")
     if keys.dtype.kind not in "iu":
         table = sorted({str(key) for key in keys if is_region(str(key))})
         number = {name: position for position, name in enumerate(table)}
@@ -423,7 +422,7 @@ def parcels_of(halves: Mapping[Any, Labels], files: Sequence[Path], mesh: Any = 
 
 
 def _mesh_of(file: Path, n: int, hemi: str | None, mesh: Any) -> Sites:
-    """Return the mesh of an atlas: the given one, or that of the number of vertices and the name."""
+    """Return the mesh of an atlas, by the number of vertices and the file if it is None."""
     from icofactor.sphere.meshes import sites_for
     from icofactor.sphere.sites import Sites
 

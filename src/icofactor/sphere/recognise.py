@@ -100,7 +100,7 @@ def _half_edges(triangles: Ints, n_vertices: int) -> tuple[Ints, Ints]:
 
 
 def _orient(triangles: Ints, n_vertices: int) -> Ints | None:
-    """Give all faces the orientation of the first; None if that is impossible or the mesh is open."""
+    """Give all faces the orientation of the first; None if impossible or the mesh is open."""
     forward, backward = _half_edges(triangles, n_vertices)
     edges = np.minimum(forward, backward)
     order = np.argsort(edges, kind="stable")
@@ -236,7 +236,7 @@ def _extend(mesh: ThirdCorners, target: ThirdCorners, image: tuple[int, int]) ->
 
 
 def _best_symmetry(roots: Ints, coordinates: ArrayLike | None) -> dict[int, int] | None:
-    """Return the map of the mesh's 12 corners onto the icosahedron's, closest to the coordinates."""
+    """Return the map of the 12 corners onto the icosahedron closest to the coordinates."""
     mesh = _third_corners(roots)
     if len(mesh) != 60:
         return None
@@ -274,7 +274,8 @@ def _canonical_grid(level: int) -> Ints:
     mesh = icosphere(level)
     walker = _Walker.of(mesh.faces.astype(np.int64), len(mesh.vertices))
     assert walker is not None
-    # The face at corner 0 of a root is child 1 at each level; its first half-edge leaves that corner.
+    # The face at corner 0 of a root is child 1 at each level, and its first half-edge leaves that
+    # corner.
     starts = np.arange(20)
     for _ in range(level):
         starts = 4 * starts + 1

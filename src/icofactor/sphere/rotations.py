@@ -32,7 +32,7 @@ def random_rotation(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndarray:
-    """Return points of one hemisphere after the rotation; hemisphere 1 turns by its mirror image."""
+    """Return points after the rotation; hemisphere 1 turns by its mirror image."""
     if hemisphere == 1:
         rotation = MIRROR @ rotation @ MIRROR
     return points @ rotation.T

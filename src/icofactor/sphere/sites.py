@@ -1,4 +1,4 @@
-"""Sites: where measurements lie on the sphere, and which face of the hierarchy holds each of them."""
+"""Sites: where measurements lie on the sphere, and which face of the hierarchy holds each."""
 
 from __future__ import annotations
 

@@ -44,12 +44,13 @@ from icofactor.sphere.hierarchy import (
 )
 
 NUMBERINGS = ("A", "B")
+# Levels of fsaverage3 to fsaverage7.
 NAMED_LEVELS = (3, 4, 5, 6, 7)
 
 
 @dataclass(frozen=True, eq=False)
 class FreeSurferMesh:
-    """A standard sphere: unit `vertices`, `faces` as listed, and the quadtree index of each face."""
+    """A standard sphere: unit `vertices`, `faces` as listed, and their quadtree indices."""
 
     level: int
     numbering: str
@@ -84,7 +85,7 @@ def _numbering_a(level: int) -> tuple[Floats, Triangles]:
 
 @cache
 def freesurfer_mesh(level: int, numbering: str | None = None) -> FreeSurferMesh:
-    """Return the sphere of a level in a numbering, "A" or "B"; None: as FreeSurfer distributes it."""
+    """Return the sphere of a level in a numbering, "A" or "B"; None: FreeSurfer's."""
     level = check_level(level)
     numbering = usual_numbering(level) if numbering is None else numbering
     check_value("numbering", numbering, OneOf(NUMBERINGS))

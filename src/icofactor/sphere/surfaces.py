@@ -69,14 +69,18 @@ def read_surface(path: str | Path) -> tuple[Floats, Ints]:
 
 
 def _read(path: Path) -> Surface:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+    _check_exists(path)
     with naming(path, "surface"):
         if path.name.endswith((".gii", ".gii.gz")):
             return _checked(*read_gifti_surface(path), str(path))
         read = read_mni_obj if path.name.endswith(".obj") else read_geometry
         coordinates, faces = read(path)
         return _checked(coordinates, faces, None, str(path))
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
 
 
 def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surface:
@@ -128,15 +132,18 @@ def as_sphere(mesh: Any, argument: str) -> Surface:
     surface = as_surface(mesh, argument)
     problem = sphere_problem(surface.coordinates)
     if problem is not None:
-        raise FileError(surface.label, f"is not a sphere about the origin; found {problem}")
-    unit = surface.coordinates / np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
-    covered = abs(float(_solid_angles(unit, surface.faces).sum() / (4 * np.pi)))
-    if abs(covered - 1) > WHOLE:
-        raise FileError(
-            surface.label,
-            f"its triangles cover the sphere {covered:.4g} times, not once; the mesh has holes or "
-            "folds, or lists triangles twice or with mixed orientation",
-        )
+        problem = f"is not a sphere about the origin; found {problem}"
+    else:
+        radii = np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
+        angles = _solid_angles(surface.coordinates / radii, surface.faces)
+        covered = abs(float(angles.sum() / (4 * np.pi)))
+        if abs(covered - 1) > WHOLE:
+            problem = (
+                f"its triangles cover the sphere {covered:.4g} times, not once; the mesh has holes "
+                "or folds, or lists triangles twice or with mixed orientation"
+            )
+    if problem is not None:
+        raise FileError(surface.label, problem)
     return surface
 
 
@@ -153,14 +160,15 @@ def as_values(values: Any, surface: Surface | int, argument: str) -> Floats:
 
     `surface` has the vertices, or is their number.
     """
-    label = _label(values, argument)
     array = np.asarray(_read_values(Path(values)) if isinstance(values, str | Path) else values)
-    if array.dtype.kind not in "fiub":
-        raise FileError(label, f"must contain numbers; found {array.dtype}")
     n = surface if isinstance(surface, int) else surface.n
-    if array.shape != (n,):
+    if array.dtype.kind not in "fiub" or array.shape != (n,):
         mesh = "the mesh" if isinstance(surface, int) else surface.label
-        raise FileError(label, f"has shape {array.shape}; {mesh} has {n} vertices")
+        raise FileError(
+            _label(values, argument),
+            f"must have one number for each of the {n} vertices of {mesh}; found {array.dtype} of "
+            f"shape {array.shape}",
+        )
     return array.astype(np.float64)
 
 
@@ -172,8 +180,7 @@ def _label(values: Any, argument: str) -> str:
 def _read_values(path: Path) -> Any:
     from icofactor.io.maps import read_maps
 
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+    _check_exists(path)
     maps = read_maps(path)
     if maps.n_maps != 1 or len(maps.parts) != 1:
         text = f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one map"
@@ -215,7 +222,8 @@ def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import vertex_areas
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> bool(abs(vertex_areas(sphere.coordinates, sphere.triangles).sum() / 12.566 - 1) < 0.02)  # 4π
+    >>> area = vertex_areas(sphere.coordinates, sphere.triangles).sum()
+    >>> bool(abs(area / 12.566 - 1) < 0.02)  # 4π
     True
     """
     surface = as_surface((coordinates, faces), "surface")

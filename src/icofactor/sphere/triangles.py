@@ -152,7 +152,7 @@ def _dot(u: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
 
 
 def _ray_weights(points: Floats, corners: Floats) -> Floats:
-    """Return barycentric coordinates (..., 3) of where rays from the centre cross triangles' planes.
+    """Return barycentric coordinates (..., 3) of rays from the centre in planes of triangles.
 
     A coordinate below 0 means outside.
     """
@@ -167,7 +167,7 @@ def _ray_weights(points: Floats, corners: Floats) -> Floats:
 
 
 def nearest_weights(points: Floats, corners: Floats) -> Floats:
-    """Return weights (n, 3) of the point of each triangle (n, 3, 3) nearest to each point (n, 3)."""
+    """Return weights (n, 3) of the point of each triangle (n, 3, 3) nearest to a point."""
     a = corners[:, 0]
     ab = corners[:, 1] - a
     ac = corners[:, 2] - a
