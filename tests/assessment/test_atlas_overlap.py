@@ -306,9 +306,7 @@ def test_a_file_s_name_tells_its_hemisphere_whatever_the_order(tmp_path: Path) -
     with pytest.raises(ValueError, match="no regions of the right hemisphere"):
         read_atlas(files[0], SITES, "right")
     assert read_atlas(files[1], SITES, None).names == ("south",)
-    with pytest.raises(
-        ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"
-    ):
+    with pytest.raises(ValueError, match=r"lh\.b\.annot"):
         read_atlas((files[0], annot(tmp_path / "lh.b.annot")), sites, "both")
 
 
@@ -370,11 +368,10 @@ def test_what_cannot_be_asked() -> None:
     assert raised.value.argument == "maps"
     with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, atlas, n_spins=0)
-    assert (raised.value.argument, raised.value.found) == ("n_spins", 0)
+    assert raised.value.argument == "n_spins"
     with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, Atlas(np.zeros(3, dtype=int), ("a",)))
-    assert (raised.value.argument, raised.value.found) == ("atlas.labels", "shape (3,)")
-    assert "(2562,)" in raised.value.expected
+    assert raised.value.argument == "atlas.labels"
 
 
 def test_real_labels(data_folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import nibabel as nib
@@ -185,20 +187,26 @@ def test_a_store_is_resampled_as_the_same_maps_in_memory(
     )
     np.testing.assert_allclose(stored.component_se, held.component_se, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(stored.loading_se, held.loading_se, rtol=1e-6, atol=1e-9)
+    with ProcessPoolExecutor(1, get_context("forkserver")) as executor:
+        elsewhere = bootstrap(
+            model, open_store(tmp_path / "store"), n_resamples=3, executor=executor
+        )
+    np.testing.assert_array_equal(elsewhere.component_se, stored.component_se)
+    np.testing.assert_array_equal(elsewhere.loading_se, stored.loading_se)
 
 
 def test_what_cannot_be_resampled(one: tuple[ico.CorticalFactorization, Cohort]) -> None:
     model, cohort = one
     with pytest.raises(ArgumentError) as raised:
         bootstrap(model, ico.simulate_cohort(30, 3, mesh="fsaverage3", random_state=0))
-    assert (raised.value.argument, raised.value.found) == ("cohort", "30 subjects")
-    assert "of 40 subjects" in raised.value.expected
+    assert raised.value.argument == "cohort"
     with pytest.raises(ArgumentError) as raised:
         bootstrap(model, cohort.X[[0, 1, 2, 4, 3, *range(5, 40)]])
-    assert raised.value.found == "2 of 40 subjects different, the first of them 3"
+    assert raised.value.argument == "cohort"
     with pytest.raises(ArgumentError) as raised:
         bootstrap(ico.CorticalFactorization(3), cohort)
     assert raised.value.argument == "model"
-    with pytest.raises(ArgumentError) as raised:
-        bootstrap(model, cohort, n_resamples=1)
-    assert (raised.value.argument, raised.value.found) == ("n_resamples", 1)
+    for argument, value in (("n_resamples", 1), ("executor", 4)):
+        with pytest.raises(ArgumentError) as raised:
+            bootstrap(model, cohort, **{argument: value})
+        assert raised.value.argument == argument

@@ -14,7 +14,7 @@ import icofactor as ico
 from helpers.refusals import refused
 from icofactor.assessment.bootstrap import _Resampling, bootstrap
 from icofactor.assessment.selection.data import Fitter, gather
-from icofactor.assessment.selection.heldout import _full_fit
+from icofactor.assessment.selection.heldout import fit_full
 from icofactor.cohort import create_store
 from icofactor.cohort.measures import Arrangement
 from icofactor.cohort.people import choose_scans
@@ -229,7 +229,7 @@ def test_people_left_out_change_no_bit(
         replace(clean, X=Maps(poisoned), coarse=other),
     )
     with np.errstate(invalid="ignore"):
-        W, changed = (_full_fit(data, fit, K, train)[1] for data in (same, spoilt))
+        W, changed = (fit_full(data, fit, K, train)[2] for data in (same, spoilt))
     np.testing.assert_array_equal(changed, W)
     # and what is left is what a cohort without them is
     alone = ico.join_measures(

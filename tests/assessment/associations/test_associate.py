@@ -305,46 +305,34 @@ def test_the_groups_themselves_are_not_a_term() -> None:
     )
 
 
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "formula",
-        {"formula": "agee + sex"},
-        "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'",
-    ),
-    ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
-    (
-        "formula",
-        {"table": {**TABLE, "age": 1e200 * np.arange(N)}},
-        "up to 5.9e+201: use another unit",
-    ),
-    (
-        "formula",
-        {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"},
-        f"'{'9' * 40}' in",
-    ),
-    ("groups", {"groups": "family"}, "no column 'family'"),
-    ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
-    ("groups", {"groups": ["a"] * N}, "one group of all rows"),
-    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
-    ("table", {"table": 7}, "a int"),
-    ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),
-    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}, "finite"),
-    ("loadings", {"loadings": ico.CorticalFactorization(2)}, "not fitted"),
-    ("contrast", {"contrast": "group: patient - martian"}, "control, other, patient"),
-    ("contrast", {"contrast": "patient - control"}, "COLUMN: VALUE - VALUE"),
-    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}, "two numbers from"),
-    ("n_permutations", {"n_permutations": -1}, "whole number"),
-    ("missing_covariates", {"missing_covariates": "drop"}, "'raise' or 'skip'"),
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("formula", {"formula": "agee + sex"}),
+    ("formula", {"table": {**TABLE, "age": [7] * N}}),
+    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}),
+    ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}),
+    ("groups", {"groups": "family"}),
+    ("groups", {"groups": [1, 2]}),
+    ("groups", {"groups": ["a"] * N}),
+    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}),
+    ("table", {"table": 7}),
+    ("loadings", {"loadings": Y[:, 0]}),
+    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}),
+    ("loadings", {"loadings": ico.CorticalFactorization(2)}),
+    ("contrast", {"contrast": "group: patient - martian"}),
+    ("contrast", {"contrast": "patient - control"}),
+    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}),
+    ("n_permutations", {"n_permutations": -1}),
+    ("missing_covariates", {"missing_covariates": "drop"}),
 ]
 
 
-@pytest.mark.parametrize(("argument", "change", "says"), BAD)
-def test_bad_input_is_one_clear_line(argument: str, change: dict[str, Any], says: str) -> None:
-    given = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
+@pytest.mark.parametrize(("argument", "change"), BAD)
+def test_bad_input_names_the_argument(argument: str, change: dict[str, Any]) -> None:
+    arguments = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
     with pytest.raises(ArgumentError) as problem:
-        ico.associate(**given)
+        ico.associate(**arguments)
     assert problem.value.argument == argument
-    assert says in str(problem.value) and "\n" not in str(problem.value)
+    assert "\n" not in str(problem.value)
 
 
 # ---------------------------------------------------------------------- what it promises

@@ -71,27 +71,22 @@ def test_a_truth_value_per_row_and_a_spline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "change", "says"),
+    ("argument", "change"),
     [
-        ("reference", {"reference": "group"}, "COLUMN=VALUE"),
-        ("reference", {"reference": "group=healthy"}, "control, patient"),
-        ("reference", {"reference": [1, 2]}, "one bool per row"),
-        ("reference", {"reference": np.arange(N) < 12}, "at least 13 rows"),
-        ("formula", {"formula": "group"}, "a formula with terms other than group"),
-        ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}, "'age' in sub-0:"),
-        (
-            "formula",
-            {"table": {**TABLE, "age": [*TABLE["age"][:-1], "old"]}},
-            "numbers in the reference, but not in sub-89",
-        ),
+        ("reference", {"reference": "group"}),
+        ("reference", {"reference": "group=healthy"}),
+        ("reference", {"reference": [1, 2]}),
+        ("reference", {"reference": np.arange(N) < 12}),
+        ("formula", {"formula": "group"}),
+        ("formula", {"table": {**TABLE, "age": ["n/a", *TABLE["age"][1:]]}}),
+        ("formula", {"table": {**TABLE, "age": [*TABLE["age"][:-1], "old"]}}),
     ],
 )
-def test_bad_references(argument: str, change: dict[str, Any], says: str) -> None:
+def test_bad_references(argument: str, change: dict[str, Any]) -> None:
+    arguments = {"loadings": Y, "table": TABLE, "reference": "group=control", **change}
     with pytest.raises(ArgumentError) as problem:
-        ico.normative_scores(
-            **{"loadings": Y, "table": TABLE, "reference": "group=control", **change}
-        )
-    assert problem.value.argument == argument and says in str(problem.value)
+        ico.normative_scores(**arguments)
+    assert problem.value.argument == argument
 
 
 def test_the_references_own_column_is_left_out_of_its_model() -> None:

@@ -96,18 +96,11 @@ def test_p_is_uniform_where_there_is_nothing() -> None:
     assert stats.kstest(grouped, "uniform").pvalue > 0.01
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"memory": ["x"] * N}, "'memory' must contain numbers; found 'x'"),
-        ({"memory": [1.0] * N}, "memory has one value"),
-        ({"memory": [None, *range(1, N)]}, "'memory' in sub-0:"),
-    ],
-)
-def test_bad_behaviour(change: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize("memory", [["x"] * N, [1.0] * N, [None, *range(1, N)]])
+def test_bad_behaviour(memory: list[Any]) -> None:
     with pytest.raises(ArgumentError) as problem:
-        ico.pls(X, {**BEHAVIOUR, **change})
-    assert problem.value.argument == "behaviour" and says in str(problem.value)
+        ico.pls(X, {**BEHAVIOUR, "memory": memory})
+    assert problem.value.argument == "behaviour"
 
 
 def test_missing_measures_can_be_skipped() -> None:
@@ -125,9 +118,7 @@ def test_too_few_permutations_are_refused() -> None:
     given = {"participant_id": person, "trait": TRAIT[person]}
     with pytest.raises(ArgumentError) as problem:
         ico.pls(X[:35], given)
-    assert problem.value.argument == "groups" and "too few of which are equally large" in str(
-        problem.value
-    )
+    assert problem.value.argument == "groups"
     assert np.isnan(ico.pls(X[:35], given, n_permutations=0, n_bootstrap=0).p).all()
 
 

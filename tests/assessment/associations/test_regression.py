@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
+from icofactor.assessment.associations.exchange import Exchange, freedman_lane, p_of, permuted
 from icofactor.assessment.associations.regression import Groups, Regression
 from icofactor.assessment.false_discovery import false_discovery
 
@@ -97,7 +97,7 @@ def test_permutations_are_freedman_lane(L: np.ndarray, grouped: bool) -> None:
     groups = Groups.of(PERSON) if grouped else None
     fit = Regression.fit(X, Y, groups)
     exchange = Exchange(60, groups)
-    found = permuted_F(fit, L, exchange, 20, 3)[:, 0]
+    found = permuted(freedman_lane(fit, L), exchange, 20, 3)[:, 0]
     V = np.eye(60) + fit.ratio[0] * (PERSON[:, None] == PERSON)
     size, axes = np.linalg.eigh(V)
     W = axes / np.sqrt(size) @ axes.T
