@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from icofactor.assessment.refit import check_fitted
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError
 from icofactor.estimator.saving import load_model
@@ -142,13 +143,16 @@ def compare(
     if not mask.any():
         raise ArgumentError("b", "has no site in common with a: both have masks")
     similarity = map_similarity(maps_a, maps_b, sites.weigh(mask))
+    # The pairs with the largest sum of similarities.
     rows, columns = linear_sum_assignment(-similarity)
     matched = similarity[rows, columns]
     null = np.empty((n_spins, len(rows)))
+    # Correlations of smooth maps need no more sites.
     spun_sites = np.unique(np.linspace(0, sites.n - 1, _SPUN_SITES).astype(np.int64))
     spinner = SiteSpinner(sites, spun_sites)
     rng = np.random.default_rng(seeds_of(random_state))
     for spin in range(n_spins):
+        # All maps of b turn together, so that their relations stay.
         sources = spinner.draw(rng)
         weights = sites.weigh(mask_a[spun_sites] & mask_b[sources], spun_sites)
         rotated = map_similarity(maps_a[:, spun_sites], maps_b[:, sources], weights)
@@ -185,9 +189,12 @@ def compare(
     )
 
 
-def _p(null: np.ndarray, observed: np.ndarray) -> np.ndarray:
+def _p(
+    null: np.ndarray,
+    observed: np.ndarray,
+) -> np.ndarray:
     """Return how often rotations reach what was observed, counting the observed maps as one."""
-    return np.asarray((1 + (null >= observed).sum(axis=0)) / (1 + len(null)))
+    return (1 + (null >= observed).sum(axis=0)) / (1 + len(null))
 
 
 def _model(
@@ -196,12 +203,7 @@ def _model(
     """Return a fitted model, read from its file if necessary."""
     if isinstance(model, str | os.PathLike):
         return load_model(model)
-    if not hasattr(model, "sites_"):
-        raise ArgumentError(
-            argument,
-            "must be a fitted model, its file, or the folder of a fit; found a "
-            f"{type(model).__name__}",
-        )
+    check_fitted(argument, model)
     return model
 
 
@@ -209,7 +211,7 @@ def _mask(model: CorticalFactorization) -> np.ndarray:
     """Return the sites at which a model has data."""
     if model.mask_ is None:
         return np.ones(model.sites_.n, dtype=bool)
-    return np.asarray(model.mask_)
+    return model.mask_
 
 
 def _on_sites_of(
@@ -255,5 +257,6 @@ def _on_sites_of(
         roi = mask[vertices].astype(np.float64)
         resampler = Resampler(old.sphere, new.sphere, "barycentric", roi=roi)
         halves.append(resampler(maps[:, vertices]))
+        # A vertex has data if more than half of what it is made of has.
         masks.append(resampler.coverage > 0.5)
     return np.hstack(halves), np.concatenate(masks), f"{name_b} resampled to {name_a}"

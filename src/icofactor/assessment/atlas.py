@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from icofactor.assessment.false_discovery import false_discovery
+from icofactor.assessment.refit import check_fitted
 from icofactor.checks import check_parameters
 from icofactor.errors import ArgumentError, FileError
 from icofactor.io.freesurfer import Labels
@@ -168,8 +169,7 @@ def overlap(
     >>> list(overlaps.table)[:4], len(overlaps.names)
     (['component', 'region', 'share', 'area'], 3)
     """
-    if not hasattr(model, "components_"):
-        raise ArgumentError("model", "is not fitted yet: call fit first")
+    check_fitted("model", model)
     sites = model.sites_.of_measure()
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     cortex = _cortex(model)
@@ -216,6 +216,7 @@ def enrichment(
     """
     _check_enrichment(maps, sites, mask, atlas)
     check_spins(n_spins)
+    # Sites in rows: a rotation takes whole rows.
     values = np.ascontiguousarray(np.where(mask, maps, 0.0).T)
     regions = _Regions.of(sites, atlas)
     observed, sums, weights = regions.enrichment(values, mask, np.arange(sites.n))
@@ -260,7 +261,11 @@ class _Regions:
     weights: np.ndarray
 
     @classmethod
-    def of(cls, sites: Sites, atlas: Atlas) -> _Regions:
+    def of(
+        cls,
+        sites: Sites,
+        atlas: Atlas,
+    ) -> _Regions:
         weights = np.ones(sites.n) if sites.weights is None else sites.weights
         site_of_label = np.arange(sites.n)
         label_weights = weights
@@ -287,6 +292,7 @@ class _Regions:
         Site i takes the value of site sources[i]; it counts if both are on the cortex.
         """
         n_regions = self.members.shape[0]
+        # What a rotation brings from the medial wall has no value, and does not count.
         on_cortex = mask & mask[sources]
         entries = np.flatnonzero(on_cortex[self.members.col])
         data = self.members.data[entries]
@@ -301,7 +307,12 @@ class _Regions:
             return sums / weights[:, None] / mean, sums, weights
 
 
-def _check_enrichment(maps: np.ndarray, sites: Sites, mask: np.ndarray, atlas: Atlas) -> None:
+def _check_enrichment(
+    maps: np.ndarray,
+    sites: Sites,
+    mask: np.ndarray,
+    atlas: Atlas,
+) -> None:
     """Refuse arrays that do not belong to the sites, and maps with negative values."""
     n_labels = sites.n
     if sites.regions is not None:
@@ -344,7 +355,9 @@ def _overlap(
 ) -> Overlap:
     """Return the table of components and regions, and a name for each component."""
     n_components = len(enriched.share)
+    # Regions that are masked, or have no parcels, are left out.
     present = np.flatnonzero(enriched.area > 0)
+    # Stable, so that regions of equal shares stay in the order of the atlas.
     order = np.argsort(-enriched.share[:, present], axis=1, kind="stable")
     component = np.repeat(np.arange(n_components), len(present))
     region = present[order].reshape(-1)
@@ -368,7 +381,10 @@ def _overlap(
     return Overlap(table, tuple(names))
 
 
-def proposed_name(table: Mapping[str, Any], component: int) -> str:
+def proposed_name(
+    table: Mapping[str, Any],
+    component: int,
+) -> str:
     """Propose a name for a component, of the regions with the largest shares.
 
     They are enriched (q ≤ 0.05) and hold at least a quarter of the largest share. Without such a
@@ -381,6 +397,7 @@ def proposed_name(table: Mapping[str, Any], component: int) -> str:
     names: list[str] = []
     for region in table["region"][enriched if len(enriched) else rows[:1]]:
         side, _, plain = str(region).partition(" ")
+        # A region and its mirror image share one place in the name.
         twins = [f"{twin} {plain}" for twin in SIDES if side in SIDES and twin != side]
         if twins and twins[0] in names:
             names[names.index(twins[0])] = _BILATERAL + plain
@@ -389,7 +406,11 @@ def proposed_name(table: Mapping[str, Any], component: int) -> str:
     return ", ".join(names) + ("" if len(enriched) else "?")
 
 
-def rows_to_show(table: Mapping[str, Any], component: int, most: int = 5) -> list[int]:
+def rows_to_show(
+    table: Mapping[str, Any],
+    component: int,
+    most: int = 5,
+) -> list[int]:
     """Return the rows of a component's largest shares, and of the regions in its name."""
     rows = np.flatnonzero(np.asarray(table["component"]) == component).tolist()
     rows.sort(key=lambda row: -table["share"][row])
@@ -403,7 +424,11 @@ def rows_to_show(table: Mapping[str, Any], component: int, most: int = 5) -> lis
     ]
 
 
-def name_with_shares(table: Mapping[str, Any], component: int, name: str) -> str:
+def name_with_shares(
+    table: Mapping[str, Any],
+    component: int,
+    name: str,
+) -> str:
     """Return a proposed name with the share of the component there: "bilateral insula (12.3 %)"."""
     rows = np.flatnonzero(np.asarray(table["component"]) == component)
     shares = {str(table["region"][row]): table["share"][row] for row in rows}
@@ -440,7 +465,11 @@ _COLUMNS = {
 }
 
 
-def write_overlap(overlaps: Overlap, path: str | Path, overwrite: bool = False) -> Path:
+def write_overlap(
+    overlaps: Overlap,
+    path: str | Path,
+    overwrite: bool = False,
+) -> Path:
     """Write the table as TSV with its JSON file, the proposed names in a last column."""
     of_measures = {
         name: f"The same share of the maps of {name.removeprefix(OF_MEASURE)}"
@@ -462,7 +491,10 @@ def with_names(overlaps: Overlap) -> dict[str, np.ndarray]:
     return {**overlaps.table, "proposed_name": proposed}
 
 
-def certain_names(table: Mapping[str, Any] | None, n_components: int) -> list[str]:
+def certain_names(
+    table: Mapping[str, Any] | None,
+    n_components: int,
+) -> list[str]:
     """Return the name of each component with its share, "" where no region is enriched.
 
     Parameters
@@ -483,7 +515,11 @@ def certain_names(table: Mapping[str, Any] | None, n_components: int) -> list[st
 # ---------------------------------------------------------------------- reading
 
 
-def read_atlas(paths: Paths, sites: Sites, hemi: str | None) -> Atlas:
+def read_atlas(
+    paths: Paths,
+    sites: Sites,
+    hemi: str | None,
+) -> Atlas:
     """Read the regions of sites from the files of an atlas, as `read_regions` does.
 
     Regions that are found in both hemispheres become "left NAME" and "right NAME". The medial wall,
@@ -510,7 +546,11 @@ def read_atlas(paths: Paths, sites: Sites, hemi: str | None) -> Atlas:
     return Atlas(np.concatenate(labels), tuple(names))
 
 
-def read_regions(paths: Paths, sites: Sites, hemi: str | None) -> dict[str, Labels]:
+def read_regions(
+    paths: Paths,
+    sites: Sites,
+    hemi: str | None,
+) -> dict[str, Labels]:
     """Read the files of an atlas: hemisphere, left first → key of each vertex, and names of keys.
 
     Parameters
@@ -541,6 +581,7 @@ def read_regions(paths: Paths, sites: Sites, hemi: str | None) -> dict[str, Labe
                 candidates = [side_of(path.name)[0], stated, *sides[number : number + 1]]
                 if is_unknown:
                     candidates = list(sides[number : number + 1])
+                # A CIFTI file states the hemisphere of each of its models, and has two.
                 if path.name.endswith(".dlabel.nii") and stated:
                     candidates = [stated]
                 side = next(filter(None, candidates), None)
@@ -568,12 +609,17 @@ def _listed(paths: Paths) -> str:
     return ", ".join(map(str, _files(paths)))
 
 
-def _on_mesh(labels: Labels, sites: Sites, side: str) -> Labels:
+def _on_mesh(
+    labels: Labels,
+    sites: Sites,
+    side: str,
+) -> Labels:
     """Return labels of as many vertices as one hemisphere of the mesh has."""
     keys, table = labels
     n_vertices = sites.n // len(sites.frames)
     if sites.on != "vertices":
         n_vertices = int(np.asarray(sites.triangles).max()) + 1
+    # Annotations mostly come for fsaverage alone.
     if len(keys) == _N_FSAVERAGE and sites.name in _SUBSETS_OF_FSAVERAGE:
         keys = keys[:n_vertices]
     if len(keys) != n_vertices:
@@ -583,7 +629,10 @@ def _on_mesh(labels: Labels, sites: Sites, side: str) -> Labels:
     return keys, table
 
 
-def _on_sites(region: np.ndarray, sites: Sites) -> np.ndarray:
+def _on_sites(
+    region: np.ndarray,
+    sites: Sites,
+) -> np.ndarray:
     """Return the regions of vertices as regions of the sites of one hemisphere."""
     if sites.on == "vertices":
         return region

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.assessment.refit import as_fitted
+from icofactor.assessment.refit import as_fitted, check_fitted
 from icofactor.checks import check_parameters
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.people import People, RowGroups, choose_scans
@@ -100,7 +100,7 @@ class Bootstrap:
     @property
     def stability(self) -> np.ndarray:
         """Mean correlation of each map with its partners in resamples of the same people."""
-        return np.asarray(self.similarity.mean(axis=0))
+        return self.similarity.mean(axis=0)
 
     def save(
         self,
@@ -122,6 +122,7 @@ class Bootstrap:
             for name, (columns, about) in tables.items():
                 write_table(new / name, columns, about)
             errors = self.component_se / error_unit(model)
+            # GIFTI has a file per hemisphere.
             halves = np.split(errors, max(1, len(maps)), axis=1)
             for (name, side), half in zip(maps.items(), halves, strict=False):
                 titles = [f"{component} standard error" for component in components]
@@ -171,12 +172,15 @@ class Bootstrap:
         return tables
 
 
-def relative_error(component_se: np.ndarray, model: CorticalFactorization) -> np.ndarray:
+def relative_error(
+    component_se: np.ndarray,
+    model: CorticalFactorization,
+) -> np.ndarray:
     """Return (n_components,) sizes of the standard errors relative to those of the maps."""
     weights = model.sites_.weigh(np.ones(component_se.shape[1]))
     errors = np.sqrt(component_se**2 @ weights)
     size = np.sqrt(model.components_**2 @ weights)
-    return np.asarray(errors / np.where(size > 0, size, 1.0))
+    return errors / np.where(size > 0, size, 1.0)
 
 
 def bootstrap_place(
@@ -313,9 +317,13 @@ def bootstrap(
     return Bootstrap(component_se, loading_se, np.concatenate(similarity))
 
 
-def _spread(total: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
+def _spread(
+    total: np.ndarray,
+    squares: np.ndarray,
+    n: int,
+) -> np.ndarray:
     """Return the standard deviation over resamples, from sums of differences and their squares."""
-    return np.asarray(np.sqrt(np.maximum(squares - total**2 / n, 0.0) / (n - 1)))
+    return np.sqrt(np.maximum(squares - total**2 / n, 0.0) / (n - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,12 +359,12 @@ class _Resampling:
         order: str | None = None,
         executor: Executor | None = None,
     ) -> _Resampling:
-        if not hasattr(model, "components_"):
-            raise ArgumentError("model", "is not fitted yet: call fit first")
+        check_fitted("model", model)
         names = subject_names(cohort)
         n_rows = None
         if names is None:
             n_rows = read_input(cohort, model.sites_)[0].n_subjects
+        # A cohort with further scans needs the choice that the fit made.
         elif fit_on is None and len(names) == len(model.loadings_):
             # These are the fitted scans already.
             fit_on = "all"
@@ -392,6 +400,8 @@ class _Resampling:
         for number in numbers:
             maps, scores, correlations = self.resample(number)
             for name, values in (("maps", maps), ("loadings", scores)):
+                # Differences to the model, which are small: sums of squares of the maps would
+                # lose digits.
                 change = values - fitted[name]
                 total[name] = change + total.get(name, 0.0)
                 total[f"{name}_sq"] = change**2 + total.get(f"{name}_sq", 0.0)
@@ -413,6 +423,7 @@ class _Resampling:
             drawn = rng.integers(n_subjects, size=n_subjects)
         else:
             drawn = self.groups.resample(rng)
+        # As the fit of the model, but for starts and updates, of which fewer do.
         X, stats = self.drawn(drawn)
         best = multistart(
             stats,
@@ -436,8 +447,10 @@ class _Resampling:
             drawn_member = member[:, drawn]
             means = everyone[:, drawn] @ drawn_member.T / drawn_member.sum(axis=1)
             everyone = everyone - means @ member
+        # The scale of the model: maps of a subject with the root mean square loading.
         scale = scale_of(basis.W, everyone, scheme, weights)
         maps = (basis.W * scale).T
+        # Components of a fit come in no order.
         match = match_components(model.components_[:, self.used], maps, weights)
         order = reordered(match, len(maps))
         return maps[order], (everyone.T / scale)[:, order], match.similarity
@@ -469,11 +482,16 @@ class _Resampling:
             stats = stats.deviations(self.stats.energy, self.stats.sq_norm)
         return self.X, stats
 
-    def _lifted(self, drawn: Maps, best: Solution, scheme: Scheme) -> np.ndarray:
+    def _lifted(
+        self,
+        drawn: Maps,
+        best: Solution,
+        scheme: Scheme,
+    ) -> np.ndarray:
         """Return the basis on every site, made as the model's."""
         model = self.model
         if not model.lift:
-            return np.asarray(model.design_.matrix @ best.B)
+            return model.design_.matrix @ best.B
         return full_basis(
             drawn,
             model.design_,
@@ -487,7 +505,11 @@ class _Resampling:
         ).W
 
 
-def _check_same_subjects(model: CorticalFactorization, cohort: Any, n_subjects: int) -> None:
+def _check_same_subjects(
+    model: CorticalFactorization,
+    cohort: Any,
+    n_subjects: int,
+) -> None:
     """Refuse a cohort of other subjects, or the same ones in another order.
 
     Their loadings tell them apart.

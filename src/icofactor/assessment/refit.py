@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from icofactor.cohort.measures import Arrangement, Measures
+from icofactor.errors import ArgumentError
 from icofactor.maps.maps import Maps
 from icofactor.preprocessing.centering import Centering, measured_centering
 from icofactor.preprocessing.confounds import Confounds
 from icofactor.sphere.sites import Sites
+
+
+def check_fitted(argument: str, model: object) -> None:
+    """Refuse what is no fitted model."""
+    if not hasattr(model, "components_"):
+        raise ArgumentError(
+            argument, f"must be a fitted model; found a {type(model).__name__}: call fit first"
+        )
 
 
 def as_fitted(

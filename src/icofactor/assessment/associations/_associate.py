@@ -129,6 +129,7 @@ def associate(
     rows = np.flatnonzero(complete)
     design = RegressionDesign.of(terms, take_rows(columns, rows))
     row_groups = repeated_groups(labels[rows])
+    # A random intercept takes the place of what differs between groups.
     _check_between(design, row_groups)
     model = _Model(
         design,
@@ -138,6 +139,8 @@ def associate(
         int(random_state),
     )
     regressed_out = set(outcomes.regressed_out)
+    # What the fit regressed out of the maps cannot be found in the loadings, in which it would
+    # look like nothing.
     untested = [term.name for term in design.terms if term.variables <= regressed_out]
     tested = [term for term in design.terms if term.name not in untested]
     if not tested:
@@ -174,6 +177,8 @@ def associate(
         interactions = [interaction.name for interaction in design.interactions_of(term)]
         if interactions:
             notes.append(f"{term.name}: tested in the model without {', '.join(interactions)}")
+    # Permutations have the same seed for all tests, so the same orders: the largest statistic
+    # over terms needs that.
     contrasts = [contrast] if isinstance(contrast, str) else list(contrast or ())
     effects = [model.test_term(term) for term in tested]
     differences = [model.test_contrast(text, regressed_out) for text in contrasts]
@@ -255,6 +260,7 @@ class _Model:
         fit = self.fit
         columns = [column for column in range(fit.X.shape[1]) if column not in interactions]
         if interactions:
+            # With an interaction in the model, a main effect is that of one level only.
             fit = Regression.fit(fit.X[:, columns], fit.Y, fit.groups)
         L = np.eye(len(columns))[[columns.index(column) for column in term.columns]]
         tested_columns = self.design.X[:, list(term.columns)]
@@ -272,10 +278,16 @@ class _Model:
         table = dict(self.design.table)
         for column, names in levels.items():
             if names:
+                # In the second level the columns of other levels are 0, and the interaction has
+                # the number itself.
                 table[column] = [names[1]] * len(self.fit.Y)
         return float(self.design.at(table)[:, term.columns[0]].std(ddof=1))
 
-    def test_contrast(self, text: str, regressed_out: set[str]) -> _Effect:
+    def test_contrast(
+        self,
+        text: str,
+        regressed_out: set[str],
+    ) -> _Effect:
         """Test a difference between two values of a column."""
         variable, values = self._parse_contrast(text)
         if variable.column in regressed_out:
@@ -332,6 +344,7 @@ class _Model:
                 standardized = test.estimate / fit.deviation
             else:
                 standardized = test.estimate * deviation / fit.Y.std(axis=0, ddof=1)
+        # Rows of a group are alike in a term that is constant in it: whole groups change places.
         exchange = Exchange.testing(tested_columns, fit.groups)
         null = None
         if self.n_permutations:
@@ -351,6 +364,7 @@ class _Model:
         )
         table["p_corrected_all"] = np.full(len(table["term"]), np.nan)
         if self.n_permutations:
+            # F of several degrees of freedom are not comparable, their p by theory are.
             observed = [self._log_p(effect, effect.test.F) for effect in effects]
             null = [
                 self._log_p(effect, largest(effect.null))
@@ -360,7 +374,11 @@ class _Model:
             table["p_corrected_all"] = p_of(np.concatenate(observed), np.max(null, axis=0))
         return {name: table[name] for name in DESCRIPTIONS}
 
-    def _log_p(self, effect: _Effect, F: np.ndarray) -> np.ndarray:
+    def _log_p(
+        self,
+        effect: _Effect,
+        F: np.ndarray,
+    ) -> np.ndarray:
         """Return −log p of F: statistics of other degrees of freedom on one scale."""
         n_rows, n_columns = self.design.X.shape
         log_p = stats.f.logsf(F, effect.test.df, n_rows - n_columns)
@@ -421,7 +439,10 @@ class _Model:
         }
 
 
-def _are_values(variable: Variable, pair: Sequence[str]) -> bool:
+def _are_values(
+    variable: Variable,
+    pair: Sequence[str],
+) -> bool:
     """Whether two texts are levels of a column, or numbers in its range."""
     try:
         return not variable.outside(pair).any()
@@ -429,7 +450,10 @@ def _are_values(variable: Variable, pair: Sequence[str]) -> bool:
         return False
 
 
-def _check_between(design: RegressionDesign, groups: Groups | None) -> None:
+def _check_between(
+    design: RegressionDesign,
+    groups: Groups | None,
+) -> None:
     """Refuse designs whose columns differ between groups in as many ways as there are groups."""
     if groups is None:
         return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import orthogonal_procrustes
 
 from icofactor.assessment.associations.exchange import Exchange, p_of, permuted
 from icofactor.assessment.associations.loadings import read_loadings
@@ -197,13 +198,18 @@ def plot_latent(
     return figure
 
 
-def _plot_bars(axes: Axes, table: Mapping[str, np.ndarray]) -> None:
+def _plot_bars(
+    axes: Axes,
+    table: Mapping[str, np.ndarray],
+) -> None:
     """Plot correlations as bars, grey where the interval contains 0."""
     position = np.arange(len(table["variable"]))
     low = table["ci_low"]
     high = table["ci_high"]
+    # Unknown intervals, without resamples, are grey, too.
     colours = np.where((low > 0) | (high < 0), "#4477aa", "#bbbbbb")
     axes.barh(position, table["correlation"], color=colours)
+    # Without resamples there are no intervals.
     if np.isfinite(low).all():
         axes.hlines(position, low, high, color="black", linewidth=1)
     axes.axvline(0, color="black", linewidth=0.8)
@@ -293,23 +299,37 @@ def pls(
     Y = _standardized(Y)
     seed = int(random_state)
     row_groups = repeated_groups(labels[rows])
+    # Loadings stay, and behaviour changes places: people who are exchanged keep all of theirs.
     exchange = Exchange.testing(Y, row_groups)
     if n_permutations and not exchange.enough:
         raise too_few_permutations("behaviour")
     U, s, V = _decompose(X, Y)
     p = np.full(len(s), np.nan)
     if n_permutations:
-        p = p_of(s, permuted(_singular_values(X, Y), exchange, n_permutations, seed))
+
+        def singular_values(orders: np.ndarray) -> np.ndarray:
+            # One order at a time: the copies of behaviour then fit into a cache.
+            cross = [_cross(X, Y[order]) for order in orders]
+            return np.stack([np.linalg.svd(matrix, compute_uv=False) for matrix in cross])
+
+        p = p_of(s, permuted(singular_values, exchange, n_permutations, seed))
+    # People, or rows that stand alone, are what resamples and halves draw.
     units = Groups.of(labels[rows])
-    bootstrap = _bootstrap(X, Y, units, n_bootstrap, seed)
+    interval, ratios = _bootstrap(X, Y, units, n_bootstrap, seed)
+    n_components = len(components)
     agreement = np.full((2, len(s)), np.nan)
     agreement_p = agreement
     if n_splits:
         halves = _halves(units, n_splits, seed)
         agreement = _agreement(halves, X, Y)
+        # The next seed: these permutations must not be those of the singular values.
         n_null = min(n_permutations, _MAX_NULL_SPLITS)
         if n_null:
-            null = permuted(_agreements(halves, X, Y), exchange, n_null, seed + 1)
+
+            def agreements(orders: np.ndarray) -> np.ndarray:
+                return np.stack([_agreement(halves, X, Y[order]) for order in orders])
+
+            null = permuted(agreements, exchange, n_null, seed + 1)
             agreement_p = np.stack([p_of(agreement[side], null[:, side]) for side in (0, 1)])
     component_scores = X @ U
     measure_scores = Y @ V
@@ -327,10 +347,10 @@ def pls(
         correlation=np.array([np.corrcoef(a, b)[0, 1] for a, b in score_pairs]),
         component_correlations=_correlations(X, measure_scores),
         measure_correlations=_correlations(Y, component_scores),
-        component_interval=bootstrap[0].interval,
-        measure_interval=bootstrap[1].interval,
-        component_ratios=bootstrap[0].ratios,
-        measure_ratios=bootstrap[1].ratios,
+        component_interval=interval[:, :n_components],
+        measure_interval=interval[:, n_components:],
+        component_ratios=ratios[:n_components],
+        measure_ratios=ratios[n_components:],
         component_reproducibility=agreement[0],
         measure_reproducibility=agreement[1],
         component_reproducibility_p=agreement_p[0],
@@ -340,7 +360,10 @@ def pls(
     )
 
 
-def _behaviour_of(table: Table, measures: Sequence[str]) -> np.ndarray:
+def _behaviour_of(
+    table: Table,
+    measures: Sequence[str],
+) -> np.ndarray:
     """Return the columns of behaviour as numbers, rows × measures."""
     texts = {name: [cell_text(cell) for cell in table[name]] for name in measures}
     n_rows = min(map(len, texts.values()), default=0)
@@ -351,23 +374,13 @@ def _behaviour_of(table: Table, measures: Sequence[str]) -> np.ndarray:
             f"{_MIN_ROWS} rows; found {len(measures)} columns, known in {n_rows} rows",
         )
     for name, cells in texts.items():
-        if not all(map(is_number, cells)):
+        # A constant column has no correlations.
+        if not all(map(is_number, cells)) or len(set(map(float, cells))) == 1:
             raise ArgumentError(
-                "behaviour", f"column {shown(name)} must contain numbers; found {some(cells, 3)}"
+                "behaviour",
+                f"column {shown(name)} must contain different numbers; found {some(cells, 3)}",
             )
-    Y = np.array([list(map(float, cells)) for cells in texts.values()]).T
-    flat = [name for name, column in zip(measures, Y.T, strict=True) if np.ptp(column) == 0]
-    if flat:
-        raise ArgumentError("behaviour", f"{some(flat, 10)} has one value in all rows")
-    return Y
-
-
-@dataclass(frozen=True, eq=False)
-class _Spread:
-    """Of one side, over resamples: intervals of correlations, and bootstrap ratios of weights."""
-
-    interval: np.ndarray
-    ratios: np.ndarray
+    return np.array([list(map(float, cells)) for cells in texts.values()]).T
 
 
 def _bootstrap(
@@ -376,33 +389,29 @@ def _bootstrap(
     groups: Groups,
     n_resamples: int,
     seed: int,
-) -> list[_Spread]:
-    """Return the spread of the patterns of components and of measures over resamples of people."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return intervals of correlations and bootstrap ratios of weights over resamples of people.
+
+    Their rows are the components, and then the measures.
+    """
     U, s, V = _decompose(X, Y)
+    weights = np.vstack([U, V])
     if n_resamples < 2:
-        unknown = [np.full(side.shape, np.nan) for side in (U, V)]
-        return [_Spread(np.stack([values, values]), values) for values in unknown]
-    weights = []
+        return np.full((2, *weights.shape), np.nan), np.full(weights.shape, np.nan)
+    scaled_weights = []
     correlations = []
     for X_drawn, Y_drawn in _resamples(X, Y, groups, n_resamples, seed):
         U_drawn, s_drawn, V_drawn = _decompose(X_drawn, Y_drawn)
         # Latent variables may change places, signs and axes: rotate them to those of the sample.
-        left_vectors, _, right_vectors = np.linalg.svd(U_drawn.T @ U + V_drawn.T @ V)
-        rotation = left_vectors @ right_vectors
-        weights.append([(U_drawn * s_drawn) @ rotation, (V_drawn * s_drawn) @ rotation])
-        correlations.append(
-            [
-                _correlations(X_drawn, Y_drawn @ V_drawn @ rotation),
-                _correlations(Y_drawn, X_drawn @ U_drawn @ rotation),
-            ]
-        )
-    spreads = []
-    for side, values in enumerate((U, V)):
-        error = np.std([pair[side] for pair in weights], axis=0, ddof=1)
-        ratios = np.divide(values * s, error, out=np.zeros_like(values), where=error > 0)
-        interval = np.percentile([pair[side] for pair in correlations], _INTERVAL, axis=0)
-        spreads.append(_Spread(interval, ratios))
-    return spreads
+        drawn = np.vstack([U_drawn, V_drawn])
+        rotation, _ = orthogonal_procrustes(drawn, weights)
+        scaled_weights.append((drawn * s_drawn) @ rotation)
+        of_components = _correlations(X_drawn, Y_drawn @ V_drawn @ rotation)
+        of_measures = _correlations(Y_drawn, X_drawn @ U_drawn @ rotation)
+        correlations.append(np.vstack([of_components, of_measures]))
+    error = np.std(scaled_weights, axis=0, ddof=1)
+    ratios = np.divide(weights * s, error, out=np.zeros_like(weights), where=error > 0)
+    return np.percentile(correlations, _INTERVAL, axis=0), ratios
 
 
 def _resamples(
@@ -425,36 +434,37 @@ def _resamples(
             yield _standardized(X[drawn]), _standardized(Y[drawn])
 
 
-def _halves(groups: Groups, n_splits: int, seed: int) -> np.ndarray:
+def _halves(
+    groups: Groups,
+    n_splits: int,
+    seed: int,
+) -> np.ndarray:
     """Return (n_splits, n_rows) 1 for the rows in the first half of the groups, else 0."""
     n_groups = len(groups.sizes)
     order = _generator(seed, 2).permuted(np.tile(np.arange(n_groups), (n_splits, 1)), axis=1)
     return (order < n_groups // 2)[:, groups.codes].astype(np.float64)
 
 
-def _generator(seed: int, use: int) -> np.random.Generator:
+def _generator(
+    seed: int,
+    use: int,
+) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(use,)))
 
 
-def _singular_values(X: np.ndarray, Y: np.ndarray) -> Any:
-    """Return the statistic of permuted behaviour: singular values of the cross-correlation."""
-    return lambda orders: np.stack(
-        [np.linalg.svd(_cross(X, Y[order]), compute_uv=False) for order in orders]
-    )
-
-
-def _agreements(halves: np.ndarray, X: np.ndarray, Y: np.ndarray) -> Any:
-    """Return the statistic of permuted behaviour: agreement of the patterns of halves."""
-    return lambda orders: np.stack([_agreement(halves, X, Y[order]) for order in orders])
-
-
-def _agreement(halves: np.ndarray, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+def _agreement(
+    halves: np.ndarray,
+    X: np.ndarray,
+    Y: np.ndarray,
+) -> np.ndarray:
     """Return (2, r) mean correlations, over splits, of a pattern in two halves.
 
     The first row is of the patterns of components, the second of those of measures.
     """
+    # Patterns of the complete sample, projected on the cross-products of both halves.
     U, _, V = _decompose(X, Y)
     n_rows, n_components = X.shape
+    # Cross-products of one half are sums over its people, and the other half has what is missing.
     products = (Y[:, :, None] * X[:, None, :]).reshape(n_rows, -1)
     shape = (-1, Y.shape[1], n_components)
     first = (halves @ products).reshape(shape)
@@ -464,39 +474,53 @@ def _agreement(halves: np.ndarray, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return np.stack([components, measures])
 
 
-def _mean_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _mean_correlation(
+    a: np.ndarray,
+    b: np.ndarray,
+) -> np.ndarray:
     """Return the mean over the first axis of the correlation along the second."""
     if a.shape[1] < 3:  # two values always correlate by ±1
         return np.full(a.shape[2], np.nan)
     a = a - a.mean(axis=1, keepdims=True)
     b = b - b.mean(axis=1, keepdims=True)
+    # Patterns that are constant have no correlation: count it as 0.
     length = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
     correlation = (a * b).sum(axis=1) / np.where(length > 0, length, 1)
-    return np.asarray(correlation.mean(axis=0))
+    return correlation.mean(axis=0)
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:
-    return np.asarray((values - values.mean(axis=0)) / values.std(axis=0, ddof=1))
+    return (values - values.mean(axis=0)) / values.std(axis=0, ddof=1)
 
 
-def _cross(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+def _cross(
+    X: np.ndarray,
+    Y: np.ndarray,
+) -> np.ndarray:
     """Return (q, k) correlations of standardized columns."""
-    return np.asarray(Y.T @ X / (len(X) - 1))
+    return Y.T @ X / (len(X) - 1)
 
 
-def _decompose(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _decompose(
+    X: np.ndarray,
+    Y: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return U (k, r), s (r,) and V (q, r) of the cross-correlation.
 
     The largest weight of each pattern of components is positive.
     """
     V, s, Ut = np.linalg.svd(_cross(X, Y), full_matrices=False)
+    # Singular vectors have no sign of their own.
     largest = np.abs(Ut).argmax(axis=1)
     sign = np.sign(Ut[np.arange(len(Ut)), largest])
     return Ut.T * sign, s, V * sign
 
 
-def _correlations(variables: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def _correlations(
+    variables: np.ndarray,
+    scores: np.ndarray,
+) -> np.ndarray:
     """Return (m, r) correlations of standardized variables with scores; 0 for constant scores."""
     centred = scores - scores.mean(axis=0)
     length = np.linalg.norm(centred, axis=0) * np.sqrt(len(variables) - 1)
-    return np.asarray(variables.T @ centred / np.where(length > 0, length, np.inf))
+    return variables.T @ centred / np.where(length > 0, length, np.inf)

@@ -49,12 +49,19 @@ class Variable:
     highest: float = math.nan
 
     @classmethod
-    def of(cls, factor: Factor, values: Sequence[Any], names: Sequence[str]) -> Variable:
+    def of(
+        cls,
+        factor: Factor,
+        values: Sequence[Any],
+        names: Sequence[str],
+    ) -> Variable:
         """Read a column of the table; `names` are those of the rows."""
         cells = [cell_text(value) for value in values]
+        # Text of the table stays text in messages, whatever it contains.
         column = shown(factor.column)
         if len(set(cells)) == 1:
             raise unusable(f"{column} is {shown(cells[0])} in all rows: leave it out")
+        # Functions take numbers, even of columns such as site that are categories otherwise.
         if factor.code == "{}" and (factor.is_category or is_category(factor.column, cells)):
             return cls(factor.column, _levels(factor, cells))
         wrong = [name for name, cell in zip(names, cells, strict=True) if not is_number(cell)]
@@ -83,10 +90,13 @@ class Variable:
         if self.levels is not None:
             return np.array([text not in self.levels for text in texts], dtype=bool)
         numbers = np.array([float(text) for text in texts])
-        return np.asarray((numbers < self.lowest) | (numbers > self.highest))
+        return (numbers < self.lowest) | (numbers > self.highest)
 
 
-def _levels(factor: Factor, cells: Sequence[str]) -> tuple[str, ...]:
+def _levels(
+    factor: Factor,
+    cells: Sequence[str],
+) -> tuple[str, ...]:
     """Return the levels of a category: the base first, then numbers in order, then text."""
     numbers = sorted(
         {cell for cell in cells if is_number(cell)}, key=lambda cell: (float(cell), cell)
@@ -148,7 +158,11 @@ class RegressionDesign:
     _spec: ModelSpec
 
     @classmethod
-    def of(cls, terms: Sequence[TermFactors], table: Table) -> RegressionDesign:
+    def of(
+        cls,
+        terms: Sequence[TermFactors],
+        table: Table,
+    ) -> RegressionDesign:
         """Make the design of complete rows.
 
         Refuses constants, combinations of levels without rows, and terms that the rows cannot tell
@@ -167,6 +181,7 @@ class RegressionDesign:
         codes = {factor: factor.code.format(f"x{i}_") for i, factor in enumerate(factors)}
         products = [":".join(codes[factor] for factor in sorted_factors(term)) for term in terms]
         try:
+            # The logarithm of a negative number is refused below, with the name of its term.
             with np.errstate(all="ignore"):
                 matrix = formulaic.model_matrix(
                     " + ".join(["1", *products]),
@@ -176,6 +191,7 @@ class RegressionDesign:
                 )
         except formulaic.errors.FormulaicError as problem:
             raise unusable(f"cannot be computed: {shown(str(problem))}") from None
+        # formulaic orders the factors of a term by itself.
         slices = {
             frozenset(factor.expr for factor in term.factors): columns
             for term, columns in matrix.model_spec.term_slices.items()
@@ -203,7 +219,11 @@ class RegressionDesign:
         matrix = self._spec.get_model_matrix(frame, context=_CONTEXT, na_action="ignore")
         return np.asarray(matrix.to_numpy(dtype=np.float64))
 
-    def averages(self, column: str, values: Sequence[Any]) -> np.ndarray:
+    def averages(
+        self,
+        column: str,
+        values: Sequence[Any],
+    ) -> np.ndarray:
         """Return the means of the columns if all rows had these values in one column of the table.
 
         The result is n_values × n_columns.
@@ -211,14 +231,17 @@ class RegressionDesign:
         n_rows = len(self.X)
         table = {name: list(cells) * len(values) for name, cells in self.table.items()}
         table[column] = [value for value in values for _ in range(n_rows)]
-        return np.asarray(self.at(table).reshape(len(values), n_rows, -1).mean(axis=1))
+        return self.at(table).reshape(len(values), n_rows, -1).mean(axis=1)
 
     def interactions_of(self, term: Term) -> list[Term]:
         """Return the terms that contain a term."""
         return [other for other in self.terms if other.factors > term.factors]
 
 
-def _frame(variables: Mapping[Factor, Variable], table: Table) -> pd.DataFrame:
+def _frame(
+    variables: Mapping[Factor, Variable],
+    table: Table,
+) -> pd.DataFrame:
     """Return the columns of the factors under the names that formulaic sees."""
     import pandas as pd
 
@@ -229,7 +252,10 @@ def _frame(variables: Mapping[Factor, Variable], table: Table) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _label(name: str, codes: Mapping[Factor, str]) -> str:
+def _label(
+    name: str,
+    codes: Mapping[Factor, str],
+) -> str:
     """Return the name of a column as a reader would write it: group[patient], s(age)[1]."""
     for factor, code in codes.items():
         name = name.replace(code, factor.label)
@@ -250,6 +276,7 @@ def _count_cells(
     if not categories:
         return {}
     texts = [[cell_text(cell) for cell in table[variable.column]] for variable in categories]
+    # A combination without rows has no estimate, and formulaic would not say so.
     counts = Counter(zip(*texts, strict=True))
     combinations = list(product(*(variable.levels or () for variable in categories)))
     empty = [" and ".join(levels) for levels in combinations if not counts[levels]]
@@ -261,17 +288,22 @@ def _count_cells(
     return {", ".join(levels): counts[levels] for levels in combinations}
 
 
-def _check_columns(X: np.ndarray, terms: Sequence[Term]) -> None:
+def _check_columns(
+    X: np.ndarray,
+    terms: Sequence[Term],
+) -> None:
     """Refuse columns that are not finite, too many, or linear combinations of those before."""
     for term in terms:
         if not np.isfinite(X[:, term.columns]).all():
             raise unusable(f"{term.name} is not a finite number in every row")
+    # Too few rows fit anything.
     if X.shape[1] + _MIN_RESIDUAL_ROWS > len(X):
         raise unusable(f"makes {X.shape[1]} columns; {len(X)} rows are too few for them")
     columns = [0]
     earlier: list[str] = []
     for term in terms:
         columns += term.columns
+        # The rank must not depend on units.
         length = np.linalg.norm(X[:, columns], axis=0)
         scaled = X[:, columns] / np.where(length > 0, length, 1)
         if np.linalg.matrix_rank(scaled, tol=1e-8) < len(columns):

@@ -50,7 +50,11 @@ class Exchange:
     within: bool = True
 
     @classmethod
-    def testing(cls, values: np.ndarray, groups: Groups | None) -> Exchange:
+    def testing(
+        cls,
+        values: np.ndarray,
+        groups: Groups | None,
+    ) -> Exchange:
         """Return the exchange that tests these columns: by whole groups if they are constant."""
         return cls(len(values), groups, groups is None or not groups.constant(values))
 
@@ -62,6 +66,7 @@ class Exchange:
         codes = self.groups.codes
         size_of_row = self.groups.sizes[codes]
         order = np.argsort(codes, kind="stable")
+        # Only groups of the same size can change places.
         sizes = np.unique(self.groups.sizes)
         return [order[size_of_row[order] == size].reshape(-1, size) for size in sizes]
 
@@ -78,7 +83,11 @@ class Exchange:
         """Whether as many permutations exist as p-values need."""
         return self.log_count >= math.log(_MIN_PERMUTATIONS)
 
-    def draw(self, n_permutations: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(
+        self,
+        n_permutations: int,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
         """Return (n_permutations, n) rows that take the places of 0 … n − 1."""
         orders = np.empty((n_permutations, self.n), dtype=np.intp)
         for rows in self._rows_by_size:
@@ -90,7 +99,11 @@ class Exchange:
             orders[:, rows.reshape(-1)] = drawn.reshape(n_permutations, -1)
         return orders
 
-    def batches(self, n_permutations: int, seed: int) -> Iterator[np.ndarray]:
+    def batches(
+        self,
+        n_permutations: int,
+        seed: int,
+    ) -> Iterator[np.ndarray]:
         """Yield the permutations in batches; the same ones for every statistic."""
         size = max(1, min(_BATCH, _BATCH_BYTES // (8 * self.n)))
         for number, first in enumerate(range(0, n_permutations, size)):
@@ -117,7 +130,10 @@ def permuted(
     return np.concatenate([statistic(orders) for orders in batches])
 
 
-def freedman_lane(fit: Regression, L: np.ndarray) -> Statistic:
+def freedman_lane(
+    fit: Regression,
+    L: np.ndarray,
+) -> Statistic:
     """Return the F statistic of L β = 0 by Freedman and Lane, of every outcome.
 
     It is NaN for an outcome without variance.
@@ -136,6 +152,7 @@ def freedman_lane(fit: Regression, L: np.ndarray) -> Statistic:
     def statistic(orders: np.ndarray) -> np.ndarray:
         F = np.full((len(orders), len(outcomes)), np.nan)
         for outcome in np.flatnonzero(fit.variance > 0).tolist():
+            # Sums of squares along an orthonormal basis: no fit is made per permutation.
             Q, residual = outcomes[outcome]
             total = float(residual @ residual)
             squares = (residual[orders] @ Q) ** 2
@@ -149,7 +166,10 @@ def freedman_lane(fit: Regression, L: np.ndarray) -> Statistic:
     return statistic
 
 
-def _basis(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
+def _basis(
+    Z: np.ndarray,
+    X: np.ndarray,
+) -> np.ndarray:
     """Return orthonormal columns: those of the span of Z, then those of X beyond it."""
     basis = Z
     if Z.shape[1]:
@@ -162,10 +182,13 @@ def _basis(Z: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 def largest(values: np.ndarray) -> np.ndarray:
     """Return the largest statistic of each permutation, over outcomes that have one."""
-    return np.asarray(np.where(np.isnan(values), -np.inf, values).max(axis=1))
+    return np.where(np.isnan(values), -np.inf, values).max(axis=1)
 
 
-def p_of(observed: np.ndarray, null: np.ndarray) -> np.ndarray:
+def p_of(
+    observed: np.ndarray,
+    null: np.ndarray,
+) -> np.ndarray:
     """Return how often permutations reach what was observed, counting the observed order as one.
 
     Parameters

@@ -104,17 +104,16 @@ def parse(formula: str) -> list[TermFactors]:
     """Return the terms of a formula, simple ones first, without the intercept of every model."""
     import formulaic
 
-    if not isinstance(formula, str) or not formula.strip():
-        raise unusable(f"must be text such as 'age + sex'; found {shown(formula)}")
     _check_size(formula)
     try:
+        # This only reads: nothing of the formula is computed here.
         parsed = formulaic.Formula(formula)
     except Exception:  # of many kinds: formulaic reports few mistakes as its own errors
         raise _unreadable(formula) from None
-    if not isinstance(parsed, formulaic.formula.SimpleFormula):
-        raise unusable("must be one right-hand side: write only what follows ~, without |")
-    if not any(map(_is_intercept, parsed)):
-        raise unusable("the intercept stays: leave out 0 and - 1")
+    # A formula with a left-hand side, or with parts, has terms of other kinds.
+    is_simple = isinstance(parsed, formulaic.formula.SimpleFormula)
+    if not is_simple or not any(map(_is_intercept, parsed)):
+        raise unusable("write only what follows ~, without |, 0 and - 1: the intercept stays")
     try:
         terms = [
             frozenset(map(_factor, term.factors)) for term in parsed if not _is_intercept(term)
@@ -127,18 +126,19 @@ def parse(formula: str) -> list[TermFactors]:
 
 
 def _check_size(formula: str) -> None:
-    """Refuse formulas that would take hours to expand."""
-    powers = _POWER.findall(formula)
+    """Refuse what is no text, and formulas that would take hours to expand."""
+    text = formula if isinstance(formula, str) else ""
+    powers = _POWER.findall(text)
     is_small = (
-        len(formula) <= _MAX_CHARACTERS
-        and formula.count("*") <= _MAX_STARS
-        and "^" not in formula
+        0 < len(text.strip()) <= _MAX_CHARACTERS
+        and text.count("*") <= _MAX_STARS
+        and "^" not in text
         and all(power.isdecimal() and 1 <= int(power[:9]) <= _MAX_POWER for power in powers)
     )
     if not is_small:
         raise unusable(
-            f"may have {_MAX_CHARACTERS} characters, {_MAX_STARS} times *, and powers from **1 "
-            f"to **{_MAX_POWER}"
+            f"must be text such as 'age + sex', of at most {_MAX_CHARACTERS} characters, "
+            f"{_MAX_STARS} times *, and powers from **1 to **{_MAX_POWER}; found {shown(formula)}"
         )
 
 
@@ -151,6 +151,7 @@ def _is_intercept(term: Term) -> bool:
 
 def _factor(factor: FormulaicFactor) -> Factor:
     """Return a factor of formulaic as a column, or a function of one."""
+    # formulaic has not to compute anything: the text is the name, whatever it contains.
     if factor.eval_method.value == "lookup":
         return Factor(factor.expr, factor.expr)
     # Quoted names get a stand-in that Python can read.
@@ -165,7 +166,10 @@ def _factor(factor: FormulaicFactor) -> Factor:
     return _read(ast.parse(expression, mode="eval").body, quoted)
 
 
-def _read(node: ast.expr, quoted: Mapping[str, str]) -> Factor:
+def _read(
+    node: ast.expr,
+    quoted: Mapping[str, str],
+) -> Factor:
     """Return a column, or a function of one."""
     if isinstance(node, ast.Name):
         column = quoted.get(node.id, node.id)
@@ -183,13 +187,12 @@ def _read(node: ast.expr, quoted: Mapping[str, str]) -> Factor:
     inner = _read(node.args[0], quoted)
     settings = "".join(f", {option}={value}" for option, value in options.items())
     label = f"{name}({inner.label}{settings})"
+    # A category has no logarithm, and a logarithm no levels.
+    if inner.is_category or (name == "C" and inner.label != inner.column):
+        raise unusable(f"{name} cannot take {shown(inner.label)}: C takes a column, others numbers")
     if name == "C":
-        if inner.label != inner.column:
-            raise unusable(f"C takes an unchanged column, not {shown(inner.label)}")
         base = str(options["base"]) if options else None
         return Factor(inner.column, label, is_category=True, base=base)
-    if inner.is_category:
-        raise unusable(f"{name} takes numbers, not the category {shown(inner.label)}")
     code = FUNCTIONS[name].code.format(inner.code, **{**defaults, **options})
     return Factor(inner.column, label, code)
 
@@ -201,6 +204,7 @@ def _options(
     quoted: Mapping[str, str],
 ) -> dict[str, object]:
     """Return the options of a call by name: whole numbers, and the base of a category as text."""
+    # Surplus and repeated options are missed here, and then counted below.
     arguments = dict(zip(allowed, call.args[1:], strict=False))
     arguments |= {str(keyword.arg): keyword.value for keyword in call.keywords}
     options: dict[str, object] = {}
@@ -211,6 +215,7 @@ def _options(
             value = quoted.get(node.id, node.id)
         if option == "base" and isinstance(value, str | int | float):
             options[option] = cell_text(value)
+        # True is a whole number to Python, and no degree to anybody.
         elif option in _SMALLEST and type(value) is int and _SMALLEST[option] <= value <= _MAX_DF:
             options[option] = value
     n_arguments = len(call.args) + len(call.keywords)
@@ -223,7 +228,10 @@ def _options(
     return options
 
 
-def smoothed(terms: list[TermFactors], smooth: Smooth) -> list[TermFactors]:
+def smoothed(
+    terms: list[TermFactors],
+    smooth: Smooth,
+) -> list[TermFactors]:
     """Return the terms with natural splines for the columns of `smooth`.
 
     Columns that no term has are added.
@@ -232,6 +240,7 @@ def smoothed(terms: list[TermFactors], smooth: Smooth) -> list[TermFactors]:
         plain = Factor(column, column)
         spline = Factor(column, f"s({column})", FUNCTIONS["cr"].code.format("{}", df=df))
         if not any(plain in term for term in terms):
+            # A column to smooth need not be in the formula.
             terms = [frozenset([plain]), *terms]
         terms = [
             frozenset(spline if factor == plain else factor for factor in term) for term in terms

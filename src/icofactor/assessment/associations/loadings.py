@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from icofactor.assessment.refit import check_fitted
 from icofactor.errors import ArgumentError
 from icofactor.io.tables import numbered
 
@@ -45,10 +46,10 @@ def read_loadings(loadings: Any) -> Loadings:
     """Return the loadings of an array, a data frame or a fitted model."""
     regressed_out = tuple(map(str, getattr(loadings, "attrs", {}).get(TAKEN_OUT, ())))
     if hasattr(loadings, "components_") or hasattr(loadings, "get_params"):
-        if not hasattr(loadings, "loadings_"):
-            raise ArgumentError("loadings", "the model is not fitted yet: call fit first")
+        check_fitted("loadings", loadings)
         regressed_out = taken_out_of(loadings)
         loadings = _loadings_of_model(loadings)
+    # Only data frames name their columns.
     names = [str(name) for name in getattr(loadings, "columns", ())]
     try:
         values = np.asarray(loadings, dtype=np.float64)
@@ -79,6 +80,7 @@ def beside_each_other(loadings: Mapping[str, ArrayLike]) -> Any:
 
     Columns are component01_thickness, ...
     """
+    # pandas takes long to import, and only models of several measures need it.
     import pandas as pd
 
     columns = [

@@ -162,20 +162,36 @@ def normative_scores(
         )
     outside, possible = _outside(design, columns, complete)
     rows = np.flatnonzero(possible)
-    regression = _Reference.fit(design.X, outcomes.values[fitted])
-    expected = np.full(outcomes.values.shape, np.nan)
-    scores = np.full(outcomes.values.shape, np.nan)
-    expected[rows] = design.at(take_rows(columns, rows)) @ regression.coefficients
+    Y = outcomes.values
+    Q, R = np.linalg.qr(design.X)
+    coefficients = np.linalg.solve(R, Q.T @ Y[fitted])
+    residual = Y[fitted] - design.X @ coefficients
+    squares = np.square(residual).sum(axis=0)
+    n_free = len(fitted) - n_columns
+    deviation = np.sqrt(squares / n_free)
+    expected = np.full(Y.shape, np.nan)
+    scores = np.full(Y.shape, np.nan)
+    expected[rows] = design.at(take_rows(columns, rows)) @ coefficients
+    # Scores of reference people come from models without any of their scans.
+    people = Groups.of(labels[fitted])
     with np.errstate(divide="ignore", invalid="ignore"):
-        deviation = np.where(regression.deviation > 0, regression.deviation, np.nan)
-        scores[rows] = (outcomes.values[rows] - expected[rows]) / deviation
-        people = Groups.of(labels[fitted])
+        scores[rows] = (Y[rows] - expected[rows]) / deviation
         for person in range(len(people.sizes)):
             members = np.flatnonzero(people.codes == person)
-            if len(members) < len(fitted) - n_columns:
-                difference, spread = regression.without(members)
-                scores[fitted[members]] = difference / (spread * deviation / deviation)
-                expected[fitted[members]] = outcomes.values[fitted[members]] - difference
+            # Without this person, too few rows remain for a model.
+            if len(members) >= n_free:
+                continue
+            # What a fit to the other people says of these rows, without fitting again: residuals
+            # times (I − H)⁻¹, H being their part of the hat matrix.
+            leverage = Q[members] @ Q[members].T
+            own_residual = residual[members]
+            difference = np.linalg.lstsq(np.eye(len(members)) - leverage, own_residual)[0]
+            other_squares = squares - (own_residual * difference).sum(axis=0)
+            member_rows = fitted[members]
+            scores[member_rows] = difference / np.sqrt(other_squares / (n_free - len(members)))
+            expected[member_rows] = Y[member_rows] - difference
+    # Loadings that do not vary have no scores.
+    scores[:, ~(deviation > 0)] = np.nan
     remarks = (
         (
             "outside the reference's range, so their scores are extrapolated",
@@ -190,56 +206,12 @@ def normative_scores(
     return NormativeScores(
         scores,
         expected,
-        regression.deviation,
+        deviation,
         in_reference,
         outside,
         tuple(outcomes.names),
         tuple(f"{text}: {names_where(columns, flags)}" for text, flags in remarks if flags.any()),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Reference:
-    """Least squares of the reference group.
-
-    Attributes
-    ----------
-    Q : (n_rows, n_columns) orthonormal basis of the design
-    residual : (n_rows, n_outcomes)
-    coefficients : (n_columns, n_outcomes)
-    """
-
-    Q: np.ndarray
-    residual: np.ndarray
-    coefficients: np.ndarray
-
-    @classmethod
-    def fit(cls, X: np.ndarray, Y: np.ndarray) -> _Reference:
-        Q, R = np.linalg.qr(X)
-        coefficients = np.linalg.solve(R, Q.T @ Y)
-        return cls(Q, Y - X @ coefficients, coefficients)
-
-    @property
-    def deviation(self) -> np.ndarray:
-        """(n_outcomes,) residual standard deviation."""
-        return np.sqrt(np.square(self.residual).sum(axis=0) / self._n_free)
-
-    @property
-    def _n_free(self) -> int:
-        """Rows beyond the columns of the model."""
-        return self.Q.shape[0] - self.Q.shape[1]
-
-    def without(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what a fit to the other rows says of these rows, without fitting again.
-
-        These are differences from the expectation, (I − H)⁻¹ residual of these rows with H their
-        part of the hat matrix, and the residual standard deviation of the other rows.
-        """
-        residual = self.residual[rows]
-        leverage = self.Q[rows] @ self.Q[rows].T
-        difference = np.linalg.lstsq(np.eye(len(rows)) - leverage, residual, rcond=None)[0]
-        squares = np.square(self.residual).sum(axis=0) - (residual * difference).sum(axis=0)
-        return difference, np.sqrt(squares / (self._n_free - len(rows)))
 
 
 def _outside(
@@ -274,7 +246,11 @@ def _outside(
     return outside, possible
 
 
-def _reference(reference: str | Sequence[bool], columns: Table, n_rows: int) -> np.ndarray:
+def _reference(
+    reference: str | Sequence[bool],
+    columns: Table,
+    n_rows: int,
+) -> np.ndarray:
     """Return which rows are in the reference group."""
     if isinstance(reference, str):
         column, _, value = map(str.strip, reference.partition("="))

@@ -62,10 +62,15 @@ class Groups:
         deviation = np.abs(values - means[self.codes]).max()
         return bool(deviation <= 1e-9 * max(1.0, np.abs(values).max()))
 
-    def whiten(self, values: np.ndarray, ratio: float) -> np.ndarray:
+    def whiten(
+        self,
+        values: np.ndarray,
+        ratio: float,
+    ) -> np.ndarray:
         """Return V^(−1/2) values, at σ² = 1."""
         if ratio == 0:
             return values
+        # Whitening shrinks the mean of each group, and leaves deviations from it.
         share = (1 - 1 / np.sqrt(1 + ratio * self.sizes)) / self.sizes
         return values - (self.sums(values) * share[:, None])[self.codes]
 
@@ -90,7 +95,7 @@ class Test:
     @property
     def t(self) -> np.ndarray:
         """(n_outcomes,) of a single contrast."""
-        return np.asarray(np.sign(self.estimate) * np.sqrt(self.F))
+        return np.sign(self.estimate) * np.sqrt(self.F)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +122,12 @@ class Regression:
     variance: np.ndarray
 
     @classmethod
-    def fit(cls, X: np.ndarray, Y: np.ndarray, groups: Groups | None = None) -> Regression:
+    def fit(
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray,
+        groups: Groups | None = None,
+    ) -> Regression:
         """Fit all outcomes.
 
         Parameters
@@ -158,7 +168,7 @@ class Regression:
     @property
     def residuals(self) -> np.ndarray:
         """(n_rows, n_outcomes) Y − X β."""
-        return np.asarray(self.Y - self.X @ self.coefficients)
+        return self.Y - self.X @ self.coefficients
 
     @property
     def deviation(self) -> np.ndarray:
@@ -187,6 +197,7 @@ class Regression:
         value = L @ self.coefficients
         covariance = L @ self.covariance @ L.T
         for j in np.flatnonzero(self.variance > 0).tolist():
+            # Along the axes of their covariance the contrasts are independent.
             sizes, axes = np.linalg.eigh(covariance[j])
             F[j] = np.sum((axes.T @ value[:, j]) ** 2 / sizes) / n_contrasts
             if self.ratio[j] > 0:
@@ -198,7 +209,11 @@ class Regression:
             se = np.sqrt(covariance[:, 0, 0])
         return Test(F, n_contrasts, df, estimate, se)
 
-    def _satterthwaite(self, j: int, L: np.ndarray) -> np.ndarray:
+    def _satterthwaite(
+        self,
+        j: int,
+        L: np.ndarray,
+    ) -> np.ndarray:
         """Return degrees of freedom of each contrast: 2 f² / (∇fᵀ Cov(σ², σ_g²) ∇f), f its variance.
 
         With A = V⁻¹, P = A − A X C Xᵀ A and V_a = I or Z Zᵀ, the observed information about (σ²,
@@ -224,7 +239,10 @@ class Regression:
             """Xᵀ A^power X."""
             return within**power * deviations.T @ deviations + group_rows(power).T @ means
 
-        def trace(a: np.ndarray, b: np.ndarray) -> float:
+        def trace(
+            a: np.ndarray,
+            b: np.ndarray,
+        ) -> float:
             """tr(a b)."""
             return float(np.sum(a * b.T))
 
@@ -258,19 +276,24 @@ class Regression:
         f = (LC * L).sum(axis=1)
         gradient = np.stack([((LC @ XA2X) * LC).sum(axis=1), ((LC @ UU) * LC).sum(axis=1)])
         spread = (gradient * np.linalg.solve(information, gradient)).sum(axis=0)
-        return np.asarray(2 * f**2 / spread)
+        return 2 * f**2 / spread
 
 
 def _joint_df(dfs: np.ndarray) -> float:
     """Return the degrees of freedom of several contrasts together, from those of each."""
     if len(dfs) == 1:
         return float(dfs[0])
+    # The mean of F(1, df) is df / (df − 2): their sum tells the df of the joint F.
     usable = dfs[dfs > 2]
     expected = float((usable / (usable - 2)).sum())
     return 2 * expected / (expected - len(dfs)) if expected > len(dfs) else 2.0
 
 
-def _ratios(X: np.ndarray, Y: np.ndarray, groups: Groups) -> np.ndarray:
+def _ratios(
+    X: np.ndarray,
+    Y: np.ndarray,
+    groups: Groups,
+) -> np.ndarray:
     """Return λ of each outcome, which makes the restricted likelihood largest."""
     n_rows, n_columns = X.shape
     columns = np.hstack([X / np.linalg.norm(X, axis=0), Y])
@@ -292,8 +315,9 @@ def _ratios(X: np.ndarray, Y: np.ndarray, groups: Groups) -> np.ndarray:
         rss = YY - (XY * np.linalg.solve(XX, XY)).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_rss = (n_rows - n_columns) * np.log(rss)
-        return np.asarray(log_rss + log_V + np.linalg.slogdet(XX)[1])
+        return log_rss + log_V + np.linalg.slogdet(XX)[1]
 
+    # The likelihood may have several maxima: search around the best of the grid.
     values = np.stack([criterion(ratio) for ratio in _GRID])
     ratios = np.zeros(Y.shape[1])
     # An outcome without variance has no likelihood: its ratio stays 0.
@@ -307,6 +331,7 @@ def _ratios(X: np.ndarray, Y: np.ndarray, groups: Groups) -> np.ndarray:
             options={"xatol": 1e-10},
         )
         ratio = float(np.exp(peak.x))
+        # At the boundary the model is ordinary least squares.
         if ratio >= _SMALLEST_RATIO and values[0, j] > peak.fun:
             ratios[j] = min(ratio, _LARGEST_RATIO)
     return ratios

@@ -22,7 +22,7 @@ LEVEL = 0.95
 
 def half_interval(test: Test) -> np.ndarray:
     """Return half the width of the confidence interval of each estimate."""
-    return np.asarray(stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se)
+    return stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
 
 
 def columns_of_tests(
@@ -109,7 +109,11 @@ class Associations:
     rows: np.ndarray
     directions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def effects(self, components: np.ndarray, which: slice = slice(None)) -> dict[str, np.ndarray]:
+    def effects(
+        self,
+        components: np.ndarray,
+        which: slice = slice(None),
+    ) -> dict[str, np.ndarray]:
         """Compute maps of the effects with one degree of freedom: Σ estimate × component.
 
         Parameters
@@ -126,7 +130,11 @@ class Associations:
         """Columns of the table that the model uses."""
         return tuple(dict.fromkeys(variable.column for variable in self.design.variables.values()))
 
-    def expected(self, column: str, n_points: int = 50) -> Expected:
+    def expected(
+        self,
+        column: str,
+        n_points: int = 50,
+    ) -> Expected:
         """Compute the loadings that the model expects along a column, averaged over the other columns of the
         cohort.
 
@@ -166,6 +174,7 @@ class Associations:
         """
         curve = self.expected(column)
         cells = self.design.table[column]
+        # Between the values of the curve, the expected loading is interpolated.
         if curve.values.dtype.kind == "f":
             values = np.array([float(cell) for cell in cells])
             columns = [np.interp(values, curve.values, mean) for mean in curve.mean.T]
@@ -181,6 +190,7 @@ class Associations:
         """p of each test, terms before contrasts: corrected over components, or theoretical without
         permutations.
         """
+        # Terms before contrasts, as in `lines`.
         p_corrected = np.concatenate([self.table["p_corrected"], self.contrasts["p_corrected"]])
         p_theory = np.concatenate([self.table["p_theory"], self.contrasts["p_theory"]])
         return np.where(np.isnan(p_corrected), p_theory, p_corrected)

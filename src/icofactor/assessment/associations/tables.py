@@ -16,7 +16,10 @@ Table = Mapping[str, Sequence[Any]]
 GroupLabels = str | Sequence[object] | None
 
 
-def read_columns(table: Table, n_rows: int) -> dict[str, list[Any]]:
+def read_columns(
+    table: Table,
+    n_rows: int,
+) -> dict[str, list[Any]]:
     """Return the columns of a mapping or data frame as lists of `n_rows` values."""
     try:
         columns = {str(name): list(table[name]) for name in table}
@@ -37,13 +40,20 @@ def read_columns(table: Table, n_rows: int) -> dict[str, list[Any]]:
     return columns
 
 
-def take_rows(columns: Table, rows: Sequence[int] | np.ndarray) -> dict[str, list[Any]]:
+def take_rows(
+    columns: Table,
+    rows: Sequence[int] | np.ndarray,
+) -> dict[str, list[Any]]:
     """Return some rows of every column."""
     return {name: [cells[row] for row in rows] for name, cells in columns.items()}
 
 
-def row_names(columns: Table, n_rows: int) -> list[str]:
+def row_names(
+    columns: Table,
+    n_rows: int,
+) -> list[str]:
     """Return what messages call the rows: the person and the session, or the number."""
+    # Tables without participant_id have rows without names.
     people = [cell_text(cell) for cell in columns.get("participant_id", ())]
     if not people:
         people = [f"row {number}" for number in range(1, n_rows + 1)]
@@ -51,7 +61,10 @@ def row_names(columns: Table, n_rows: int) -> list[str]:
     return [f"{person} {session}".strip() for person, session in zip(people, sessions, strict=True)]
 
 
-def names_where(columns: Table, flags: np.ndarray) -> str:
+def names_where(
+    columns: Table,
+    flags: np.ndarray,
+) -> str:
     """Return the names of the flagged rows as text."""
     names = row_names(columns, len(flags))
     return ", ".join(names[row] for row in np.flatnonzero(flags))
@@ -119,6 +132,7 @@ def group_labels(
     if isinstance(groups, str):
         is_labelled = complete_rows(columns, [groups], n_rows, missing, "groups")
         groups = columns[groups]
+    # Text, so that 1 and 1.0 are the same person.
     labels = np.array([cell_text(label) for label in groups])
     if labels.shape != (n_rows,) or len(set(labels[is_labelled])) < 2:
         raise ArgumentError(

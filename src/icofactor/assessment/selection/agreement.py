@@ -52,16 +52,20 @@ def strata_of(
             f"{shown(unknown[0])}",
         )
     strata = np.zeros(n_subjects, dtype=np.int64)
+    # One column after the other, so that numbers stay small.
     for name in columns:
         _, numbers = np.unique(_levels(np.asarray(participants[name])), return_inverse=True)
         strata = combine_strata(strata, numbers)
     return strata
 
 
-def combine_strata(strata: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def combine_strata(
+    strata: np.ndarray,
+    numbers: np.ndarray,
+) -> np.ndarray:
     """Return the numbers of the combinations of strata and other numbers."""
     _, combined = np.unique(strata * (numbers.max() + 1) + numbers, return_inverse=True)
-    return np.asarray(combined)
+    return combined
 
 
 def _levels(values: np.ndarray) -> np.ndarray:
@@ -89,6 +93,7 @@ def deal(
     """
     if groups is not None:
         return groups.deal(strata, n_parts, rng)
+    # Strata in random order: the odd ones at their ends must not always meet in the same parts.
     members = [
         rng.permutation(np.flatnonzero(strata == stratum))
         for stratum in rng.permutation(np.unique(strata))
@@ -104,7 +109,7 @@ def deal_thirds(
     groups: RowGroups | None = None,
 ) -> np.ndarray:
     """Return (n_subjects,) 0 and 1 for two groups of three eighths each, 2 for people in neither."""
-    return np.asarray(deal(strata, 8, rng, groups) // 3)
+    return deal(strata, 8, rng, groups) // 3
 
 
 def split_halves(
@@ -123,6 +128,7 @@ def split_halves(
         fits = [fit(stats, rank, *key, half) for half, stats in enumerate(halves)]
         a, b = (half_fit.maps(data.counts) for half_fit in fits)
         inner, correlation, ari, median, stability = agreement(a, b, data.counts)
+        # As a share of the variance of all subjects, so that both halves count as one cohort.
         error = (fits[0].error + fits[1].error) / variance
         rows.append([inner, correlation, ari, error, median, stability])
     return np.array(rows)
@@ -146,6 +152,7 @@ def third_people(
     # The sum of a map, but for a constant that the regression on it takes out.
     maps = views[0].other if data.measures is not None else data.adjusted(data.everyone).L[others]
     total = maps.sum(axis=1)
+    # Ranks that groups cannot hold stay NaN: other ranks have values.
     values = np.full((len(ranks), len(THIRD_MEASURES)), np.nan)
     for row, rank in enumerate(ranks):
         if sizes[:2].min() <= rank or sizes[2] < 3:
@@ -161,7 +168,10 @@ def third_people(
     return values
 
 
-def _without(C: np.ndarray, total: np.ndarray) -> np.ndarray:
+def _without(
+    C: np.ndarray,
+    total: np.ndarray,
+) -> np.ndarray:
     """Return loadings, components × people, less their regression on each person's total."""
     x = total - total.mean()
     size = float(x @ x)
@@ -185,6 +195,7 @@ def agreement(
     unit_a = _unit(a * root, axis=1)
     unit_b = _unit(b * root, axis=1)
     products = unit_a @ unit_b.T
+    # Each measure pairs the maps by itself, as the papers do that report it.
     inner = products[linear_sum_assignment(-products)]
     return (
         float(inner.mean()),
@@ -195,13 +206,20 @@ def agreement(
     )
 
 
-def _unit(values: np.ndarray, axis: int) -> np.ndarray:
+def _unit(
+    values: np.ndarray,
+    axis: int,
+) -> np.ndarray:
     """Return vectors along an axis divided by their lengths; those of length 0 stay."""
     length = np.linalg.norm(values, axis=axis, keepdims=True)
-    return np.asarray(values / np.where(length > 0, length, 1.0))
+    return values / np.where(length > 0, length, 1.0)
 
 
-def stability_coefficient(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
+def stability_coefficient(
+    a: np.ndarray,
+    b: np.ndarray,
+    weights: np.ndarray,
+) -> float:
     """Compute the mean correlation of the rows of two sites × sites matrices of cosines.
 
     An entry of such a matrix is the cosine between the values of all components at two sites (Patel
@@ -215,7 +233,10 @@ def stability_coefficient(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> 
     mean_u = u @ (w @ u)
     mean_v = v @ (w @ v)
 
-    def moment(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def moment(
+        x: np.ndarray,
+        y: np.ndarray,
+    ) -> np.ndarray:
         """Mean product of the rows of two matrices of cosines."""
         return np.einsum("fi,ij,fj->f", x, (x * w[:, None]).T @ y, y)
 
@@ -229,12 +250,17 @@ def stability_coefficient(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> 
     return float(np.average(correlation, weights=w[usable]))
 
 
-def adjusted_rand(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
+def adjusted_rand(
+    a: np.ndarray,
+    b: np.ndarray,
+    weights: np.ndarray,
+) -> float:
     """Compute the adjusted Rand index of two labellings: 1 is equal, 0 is chance.
 
     An entry of weight w stands for w sites, which scikit-learn's function cannot count.
     """
     table = np.zeros((a.max() + 1, b.max() + 1))
+    # Rows and columns of labels that meet nowhere count as 0.
     np.add.at(table, (a, b), np.asarray(weights, dtype=np.float64))
 
     def pairs(n: np.ndarray) -> float:
@@ -247,7 +273,11 @@ def adjusted_rand(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
     return 1.0 if largest == expected else (pairs(table) - expected) / (largest - expected)
 
 
-def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:
+def stability(
+    data: Coarse,
+    fit: Fitter,
+    rank: int,
+) -> tuple[float, float]:
     """Compute whether random starts end in the same parcellation (Brunet et al. 2004).
 
     Returns
@@ -259,6 +289,7 @@ def stability(data: Coarse, fit: Fitter, rank: int) -> tuple[float, float]:
     with one_blas_thread():
         starts = draw_starts(problem, fit.chosen, rank, fit.seeds(rank, 1), range(fit.n_starts))
         run = fit.finish(problem, begin(problem, fit.scheme, *starts), rank)
+    # A component wins where its part of the maps is largest, so its loadings count.
     size = np.sqrt((np.asarray(run.state.C) ** 2).mean(axis=2))
     maps = np.abs(np.asarray(run.state.B) * size[:, None, :])
     labels = maps.argmax(axis=2)[~run.diverged]
@@ -284,6 +315,7 @@ def cophenetic(consensus: np.ndarray) -> float:
     from scipy.cluster.hierarchy import average, cophenet
 
     distance = 1 - consensus[np.triu_indices(len(consensus), 1)]
+    # All starts agree everywhere: there is nothing to correlate.
     if np.ptp(distance) == 0:
         return 1.0
     return float(np.corrcoef(distance, cophenet(average(distance)))[0, 1])

@@ -100,7 +100,11 @@ class Choice:
             head = f"Recommended: {self.recommended} components."
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
 
-    def save(self, folder: str | Path | Publication, overwrite: bool = False) -> list[Path]:
+    def save(
+        self,
+        folder: str | Path | Publication,
+        overwrite: bool = False,
+    ) -> list[Path]:
         """Write selection.tsv, selection.json and selection.png to a folder.
 
         The folder is created if necessary.
@@ -152,7 +156,11 @@ class _Curve:
     colour: str
     style: Mapping[str, Any] = field(default_factory=lambda: _LINE)
 
-    def draw(self, axes: Axes, table: Mapping[str, np.ndarray]) -> None:
+    def draw(
+        self,
+        axes: Axes,
+        table: Mapping[str, np.ndarray],
+    ) -> None:
         """Draw the curve, unless the table lacks its column."""
         if self.column not in table:
             return
@@ -236,10 +244,12 @@ def draw(choice: Choice) -> Figure:
     table["rank"] = columns[name_of_ranks][is_rank]
     _add_gains(table)
     figure = Figure(figsize=(9.6, 7.8), dpi=120, facecolor="white", layout="constrained")
+    # A canvas without a window: commands run where there is no screen.
     FigureCanvasAgg(figure)
     subfigures: Any = figure.subfigures(2, 1, height_ratios=(1, 10))
     head, body = subfigures
     _draw_verdict(head, choice)
+    # Tables of older files, or of users, may have other columns.
     panels = _PANELS
     if not any(curve.column in table for panel in panels for curve in panel.curves):
         panels = tuple(_Panel(name, "", (_Curve(name, None, _DATA),)) for name in names)
@@ -253,6 +263,7 @@ def draw(choice: Choice) -> Figure:
 
 def _add_gains(table: dict[str, np.ndarray]) -> None:
     """Add the decrease of the errors of halves per component; the first rank has none."""
+    # Ranks may have gaps: the gain is per component.
     step = np.diff(table["rank"])
     for name in ("half", "null"):
         if f"{name}_error" in table and step.all():
@@ -265,7 +276,10 @@ def verbatim(text: str) -> str:
     return str(text).replace("$", r"\$")
 
 
-def _draw_verdict(head: SubFigure, choice: Choice) -> None:
+def _draw_verdict(
+    head: SubFigure,
+    choice: Choice,
+) -> None:
     title = "No structure"
     if choice.recommended is not None:
         title = f"{choice.recommended} components recommended"
@@ -274,7 +288,11 @@ def _draw_verdict(head: SubFigure, choice: Choice) -> None:
     head.text(0.01, 0.52, reason, fontsize=8.5, va="top", color="0.25", linespacing=1.3)
 
 
-def _draw_panel(axes: Axes, panel: _Panel, table: Mapping[str, np.ndarray]) -> None:
+def _draw_panel(
+    axes: Axes,
+    panel: _Panel,
+    table: Mapping[str, np.ndarray],
+) -> None:
     for curve in panel.curves:
         curve.draw(axes, table)
         if curve.column == "null_agreement" and "null_sd" in table and curve.column in table:
@@ -311,7 +329,11 @@ def _draw_panel(axes: Axes, panel: _Panel, table: Mapping[str, np.ndarray]) -> N
         )
 
 
-def _mark_ranks(axes: Axes, ranks: np.ndarray, recommended: int | None) -> None:
+def _mark_ranks(
+    axes: Axes,
+    ranks: np.ndarray,
+    recommended: int | None,
+) -> None:
     """Number the axis of the ranks, and mark the recommended one."""
     if not len(ranks):
         return

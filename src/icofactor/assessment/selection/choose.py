@@ -161,6 +161,7 @@ def choose_n_components(
     check_executor(executor)
     if steps_of(cohort) and (covariates or harmonize is not None):
         raise ArgumentError("cohort", f"is already {steps_of(cohort)[-1].done}")
+    # Arrays name no subjects: only reading tells how many there are.
     n_rows = None
     if subject_names(cohort) is None:
         n_rows = read_input(cohort, mesh, hemi)[0].n_subjects
@@ -171,6 +172,7 @@ def choose_n_components(
     sites, weighting = weighted_sites(
         placement.sites, check_mask(placement.mask, placement.sites), weights, placement.hemi
     )
+    # The weights count in every mean over a face.
     placement = replace(placement, sites=sites)
     measures = measures_of(cohort)
     if measures is not None:
@@ -186,6 +188,7 @@ def choose_n_components(
     strata = strata_of(participants, list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
         scanners = confounds.scans.codes
+        # Every half and fold needs scans of every scanner, or it cannot be harmonized.
         strata = combine_strata(strata, np.tile(scanners, n_subjects // len(scanners)))
     stages = Stages(verbose)
     with one_blas_thread():
@@ -193,6 +196,7 @@ def choose_n_components(
             cohorts = gather(
                 cohort, level, chosen_method, show, fitted_center, confounds, (maps, placement)
             )
+        # Only now are the faces known that have sites.
         candidates = _check_faces(candidates, cohorts.coarse, fewer=ranks is None)
         search = _Search(
             cohorts,
@@ -207,6 +211,7 @@ def choose_n_components(
             evidence = search.evidence(show)
         recommended, reasons = recommend(evidence)
         if recommended is not None:
+            # One rank only: it takes passes over the maps.
             with stages.stage("full size") as show:
                 reasons = (*reasons, search.full_resolution_reason(recommended, show))
     if not sites.placed:
@@ -256,6 +261,7 @@ def check_subjects(
     With `fewer` larger ones are left out, else they are refused. However unequal the groups are,
     each half, and what a fold or block leaves, then has as many rows (`RowGroups.deal`).
     """
+    # Groups are not divided, so each half has half of the groups.
     n_units = n_subjects if groups is None else groups.n
     if n_units < 4:
         raise ArgumentError(
@@ -266,7 +272,11 @@ def check_subjects(
     return _up_to(ranks, largest, fewer, f"the subjects or groups in half of {n_units}")
 
 
-def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
+def _check_faces(
+    ranks: list[int],
+    data: Coarse,
+    fewer: bool,
+) -> list[int]:
     """Return the ranks that the faces can hold: blocks take a third of them out."""
     n_faces = data.stats.n_columns
     largest = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
@@ -278,7 +288,12 @@ def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
     )
 
 
-def _up_to(ranks: list[int], largest: int, fewer: bool, reason: str) -> list[int]:
+def _up_to(
+    ranks: list[int],
+    largest: int,
+    fewer: bool,
+    reason: str,
+) -> list[int]:
     """Return ranks without those that are too large; refuse these unless there may be fewer."""
     usable = [rank for rank in ranks if rank <= largest]
     if usable != ranks and not fewer:
@@ -331,7 +346,11 @@ class _Search:
     def _rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng(self.fit.seeds(*key))
 
-    def _deal(self, n_parts: int, rng: np.random.Generator) -> np.ndarray:
+    def _deal(
+        self,
+        n_parts: int,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
         return deal(self.strata, n_parts, rng, self.groups)
 
     @cached_property
@@ -340,17 +359,35 @@ class _Search:
         n_units = len(self.strata) if self.groups is None else self.groups.n
         return self._deal(min(SUBJECT_FOLDS, n_units), self._rng(_FOLDS))
 
-    def _halves(self, data: Coarse, draw: int, key: int, number: int) -> np.ndarray:
+    def _halves(
+        self,
+        data: Coarse,
+        draw: int,
+        key: int,
+        number: int,
+    ) -> np.ndarray:
         part = self._deal(2, self._rng(draw, number))
         return split_halves(data, self.fit, self.ranks, part, key, number)
 
-    def _thirds(self, data: Coarse, draw: int, key: int, number: int) -> np.ndarray:
+    def _thirds(
+        self,
+        data: Coarse,
+        draw: int,
+        key: int,
+        number: int,
+    ) -> np.ndarray:
         part = deal_thirds(self.strata, self._rng(draw, number), self.groups)
         return third_people(data, self.fit, self.ranks, part, key, number)
 
-    def _null(self, number: int, with_thirds: bool) -> np.ndarray:
+    def _null(
+        self,
+        number: int,
+        with_thirds: bool,
+    ) -> np.ndarray:
         """Return the measures of halves of a null cohort, and then those of thirds."""
         signed = self.fit.chosen.takes_negative(self.data.center)
+        # Made here and dropped after its fits: null cohorts of many people together would fill
+        # the memory.
         null = spun_cohort(self.cohorts, self.fit.seeds(_NULLS, number), signed, self.groups)
         halves = self._halves(null, _NULL_SPLITS, _NULL_HALVES, number)
         if not with_thirds:
@@ -360,6 +397,7 @@ class _Search:
 
     def _starts(self) -> list[Job]:
         """Return jobs on all subjects: one per rank, which takes long."""
+        # All ranks share these statistics, and fits of a rank take as long as other jobs.
         everyone = self.data.condensed(self.data.everyone, self.fit.scheme)
         variance = self.data.variance
 
@@ -382,7 +420,11 @@ class _Search:
         n_thirds = max(2, self.n_splits // 4)
         n_null_thirds = max(2, self.n_nulls // 2)
 
-        def job(kind: str, function: Callable[..., np.ndarray], *arguments: Any) -> Job:
+        def job(
+            kind: str,
+            function: Callable[..., np.ndarray],
+            *arguments: Any,
+        ) -> Job:
             return kind, lambda: function(*arguments)
 
         return [
@@ -406,6 +448,7 @@ class _Search:
         results: dict[str, list[np.ndarray]] = {}
         finished = in_order(lambda job: job[1](), jobs)
         for number, ((kind, _), values) in enumerate(zip(jobs, finished, strict=True), 1):
+            # Results come in the order of the jobs, whichever ends first.
             results.setdefault(kind, []).append(values)
             report(number / len(jobs))
         n_measures = len(MEASURES)
@@ -424,7 +467,11 @@ class _Search:
             null_third=np.stack([values for values in nulls if values.size], axis=1),
         )
 
-    def full_resolution_reason(self, rank: int, report: Callable[[float], None]) -> str:
+    def full_resolution_reason(
+        self,
+        rank: int,
+        report: Callable[[float], None],
+    ) -> str:
         """Return the held-out error of the recommended rank on all sites, as text."""
         errors = heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=report)
         return (
@@ -438,9 +485,12 @@ def _table(evidence: Evidence) -> dict[str, np.ndarray]:
     """Return the table of a choice: one row per rank."""
 
     def standard_error(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+        return values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
 
-    def by_name(names: Sequence[str], values: np.ndarray) -> dict[str, np.ndarray]:
+    def by_name(
+        names: Sequence[str],
+        values: np.ndarray,
+    ) -> dict[str, np.ndarray]:
         return dict(zip(names, values.mean(axis=1).T, strict=True))
 
     split = by_name(MEASURES, evidence.split)

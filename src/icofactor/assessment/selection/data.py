@@ -71,7 +71,7 @@ class Fit:
         They are the maps of a subject whose loadings are the root mean squares. `counts` are the
         sites per face.
         """
-        return np.asarray((self.B * (loading_size(self.C) * map_signs(self.B, counts))).T)
+        return (self.B * (loading_size(self.C) * map_signs(self.B, counts))).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class Coarse:
     @property
     def L(self) -> np.ndarray:
         """Sums, n_subjects × n_k."""
-        return np.asarray(self.stats.L)
+        return self.stats.L
 
     @property
     def counts(self) -> np.ndarray:
@@ -199,11 +199,20 @@ class Coarse:
         data = replace(data, center="none", confounds=None, measures=None)
         return data, centering.left
 
-    def condensed(self, subjects: np.ndarray, scheme: Scheme) -> Coarse:
+    def condensed(
+        self,
+        subjects: np.ndarray,
+        scheme: Scheme,
+    ) -> Coarse:
         """Return `subjects` alone, as a fit to them sees their maps."""
         return self._condensed(self.centred(subjects), subjects, scheme)
 
-    def _condensed(self, data: Coarse, subjects: np.ndarray, scheme: Scheme) -> Coarse:
+    def _condensed(
+        self,
+        data: Coarse,
+        subjects: np.ndarray,
+        scheme: Scheme,
+    ) -> Coarse:
         stats = data.subset(subjects)
         if scheme.projective and len(subjects) > stats.n_columns:
             # A projective fit needs only products of maps: as many maps as faces have the same.
@@ -211,7 +220,12 @@ class Coarse:
             stats = self._statistics(square_root(stats.L.T @ stats.L), faces)
         return replace(data, stats=stats)
 
-    def view(self, subjects: np.ndarray, others: np.ndarray, scheme: Scheme) -> View:
+    def view(
+        self,
+        subjects: np.ndarray,
+        others: np.ndarray,
+        scheme: Scheme,
+    ) -> View:
         """Return `subjects` and `others` as a fit to the former sees them."""
         data, mean = self._seen_by(subjects)
         own = self._condensed(data, subjects, scheme)
@@ -241,7 +255,11 @@ class Coarse:
         """Return other maps on the same faces, given by their sums over faces."""
         return replace(self, stats=self._statistics(L, np.arange(len(self.counts))))
 
-    def _statistics(self, L: np.ndarray, columns: np.ndarray) -> Statistics:
+    def _statistics(
+        self,
+        L: np.ndarray,
+        columns: np.ndarray,
+    ) -> Statistics:
         """Return the statistics of sums over some faces."""
         counts = self.counts[columns]
         n_faces = len(columns)
@@ -251,6 +269,7 @@ class Coarse:
             (np.ones(n_faces), self.design.root[columns], ends),
             shape=(self.stats.root_L.shape[1], n_faces),
         )
+        # Maps that are constant on faces have this energy.
         energy = np.einsum("ij,ij->j", L, L) / counts
         return Statistics(
             K=sp.csr_array((counts.astype(np.float64), diagonal, ends), shape=(n_faces, n_faces)),
@@ -305,11 +324,13 @@ def gather(
     if mask is not None:
         sites = sites.subset(mask)
         X = X.subset(sites=mask)
+    # Coarse meshes have no finer faces.
     level = min(level, sites.max_level)
     # Smaller faces must still hold a few sites each, or most of them would hold none.
     has_finer = level < sites.max_level and sites.n >= 2 * sites.n_roots * 4 ** (level + 1)
     summary = Summary(sites.n, X.n_subjects, method.refusal(center))
     if sites.regions is not None:
+        # Parcels are their own faces.
         designs = [Design.of_sites(sites)]
         statistics = [Statistics.from_data(X, designs[0], accept_block=summary.add, report=report)]
     else:
@@ -367,7 +388,12 @@ class Fitter:
         """Return the seed of one problem, which does not depend on the problems solved before."""
         return np.random.SeedSequence(seeds_of(self.seed).entropy, spawn_key=key)
 
-    def __call__(self, stats: Statistics, rank: int, *key: int) -> Fit:
+    def __call__(
+        self,
+        stats: Statistics,
+        rank: int,
+        *key: int,
+    ) -> Fit:
         """Return the best of the starts."""
         scheme = self.scheme
         problem = Problem.of(stats, scheme)
@@ -387,6 +413,7 @@ class Fitter:
                 random_state=self.seeds(rank, *key),
             )
             run = self.finish(problem, begin(problem, scheme, best.B[None], best.C[None]), rank)
+        # Of fits that were dropped the last objective stays, which is larger.
         best_start = int(np.argmin(run.objectives[:, -1]))
         return Fit(
             np.asarray(run.state.B[best_start]),
@@ -406,13 +433,19 @@ class Fitter:
         n_updates = SWEEPING_UPDATES if self.scheme.sweeps else MAX_UPDATES
         # Of fits that race, one runs to its end.
         n_fits = 1 if halve_at else len(state.error)
+        # A compiled engine pays for long work only.
         engine = choose_engine(self.engine, problem, self.chosen, rank, n_fits * SCREENING_UPDATES)
         with one_blas_thread():
             return engine.iterate(
                 problem, self.chosen, state, Course(n_updates, self.tol, halve_at)
             )
 
-    def _race(self, problem: Problem, rank: int, *key: int) -> Run:
+    def _race(
+        self,
+        problem: Problem,
+        rank: int,
+        *key: int,
+    ) -> Run:
         """Run starts of which the better go on."""
         is_hard = self.scheme.n_finished is not None
         with one_blas_thread():
@@ -428,5 +461,6 @@ class Fitter:
         if not is_hard:
             halve_at = frozenset(SWEEPING_UPDATES >> i for i in range(1, 5))
             return self.finish(problem, state, rank, halve_at)
+        # Stable, so that equal starts always keep their order.
         best = np.argsort(state.objective, kind="stable")[:N_FINISHED]
         return self.finish(problem, state.take(np.sort(best)), rank, frozenset([COMPARED_AT]))

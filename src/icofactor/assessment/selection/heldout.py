@@ -53,7 +53,12 @@ def heldout_subjects(
     return np.array(errors)
 
 
-def new_loadings(L: np.ndarray, counts: np.ndarray, fit: Fit, scheme: Scheme) -> np.ndarray:
+def new_loadings(
+    L: np.ndarray,
+    counts: np.ndarray,
+    fit: Fit,
+    scheme: Scheme,
+) -> np.ndarray:
     """Return loadings, n_d × subjects, by the scheme's own problem, of sums as the fit sees them."""
     return loadings(fit.B.T @ L.T, _gram(fit.B, counts), scheme, fit.penalty)
 
@@ -70,18 +75,24 @@ class Block:
         """The other subjects on the other faces."""
         return self.view.own.subset(faces=np.flatnonzero(~self.is_out))
 
-    def predicted(self, fit: Fit, scheme: Scheme, signed: bool) -> np.ndarray:
+    def predicted(
+        self,
+        fit: Fit,
+        scheme: Scheme,
+        signed: bool,
+    ) -> np.ndarray:
         """Predict the block, subjects × faces.
 
         The basis on the faces comes from the other subjects and their loadings, the loadings of the
         subjects from the other faces and their basis.
         """
         own = self.view.own
+        # Both least squares without penalty: it shrinks, and would bias the prediction.
         CC = fit.C @ fit.C.T
         basis = minimise(CC, fit.C @ own.means[:, self.is_out], 0.0, scheme.signed_maps).T
         BB = _gram(fit.B, own.counts[~self.is_out])
         C = minimise(BB, fit.B.T @ self.view.other[:, ~self.is_out].T, 0.0, signed)
-        return np.asarray((basis @ C).T)
+        return (basis @ C).T
 
     def error(self, predicted: np.ndarray) -> float:
         """Compute the error of a prediction."""
@@ -100,6 +111,7 @@ def bicross_validation(
 ) -> np.ndarray:
     """Return (n_ranks, n_groups) errors of groups of faces in the subjects who are left out."""
     view = data.view(np.flatnonzero(~is_out), np.flatnonzero(is_out), fit.scheme)
+    # Deviations from a mean have loadings of both signs.
     signed = fit.scheme.signed_loadings or data.center != "none"
     groups = np.unique(face_group)
     errors = np.empty((len(ranks), len(groups)))
@@ -113,7 +125,10 @@ def bicross_validation(
     return errors
 
 
-def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
+def face_groups(
+    data: Coarse,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Return the (n_k,) group of each face.
 
     The four faces of a parent's parent stay together: next to a face that is left out, smooth maps
@@ -181,12 +196,14 @@ def fit_full(
         cohorts.X, train, cohorts.sites, coarse.center, coarse.measures, coarse.confounds
     )
     own = coarse.condensed(train, fit.scheme).stats
+    # Sums over faces are linear in the maps: no pass over these is needed.
     stats = coarse.centred(train).subset(train)
     has_scanners = coarse.confounds is not None and coarse.confounds.scans is not None
     if centering.scale is not None or has_scanners:
         # Sites have scales of their own, so sums over faces are not those of face means.
         own = stats = Statistics.from_data(X.subset(train), coarse.design)
     train_fit = fit(own, rank, *key)
+    # Maps that stand for many subjects have loadings of their own.
     if train_fit.C.shape[1] != stats.n_subjects:
         train_fit = replace(train_fit, C=train_fit.B.T @ stats.L.T)
     basis = full_basis(
@@ -219,10 +236,17 @@ def _heldout_strip(
     }
 
 
-def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    return np.asarray(B.T @ (counts[:, None] * B))
+def _gram(
+    B: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
+    return B.T @ (counts[:, None] * B)
 
 
-def _share(residual: np.ndarray, deviation: np.ndarray, weights: np.ndarray) -> float:
+def _share(
+    residual: np.ndarray,
+    deviation: np.ndarray,
+    weights: np.ndarray,
+) -> float:
     """Return the squared residual as a share of the squared deviation from the mean map."""
     return float((weights * residual**2).sum() / (weights * deviation**2).sum())

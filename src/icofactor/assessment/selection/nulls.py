@@ -36,6 +36,7 @@ def spun_cohort(
     means = np.stack([maps.mean(axis=0) for maps in measures])
     deviations = np.stack([maps.std(axis=0) for maps in measures])
     sites = cohorts.sites
+    # Parcels have no finer faces: their mean directions turn.
     spinner: FaceSpinner | SiteSpinner
     if sites.regions is None:
         faces = fine.design.faces
@@ -52,12 +53,16 @@ def spun_cohort(
         deviation = (fine.means[rows] - mean) / np.where(size > 0, size, np.inf)
         maps = mean + deviation[:, spinner.draw(rng)] * size
         if not signed:
+            # Methods for maps ≥ 0 refuse others.
             np.maximum(maps, 0.0, out=maps)
         sums[rows] = (maps * fine.counts) @ to_coarse
     return coarse.with_sums(sums)
 
 
-def _sums_over_parents(fine: Coarse, coarse: Coarse) -> sp.csr_array:
+def _sums_over_parents(
+    fine: Coarse,
+    coarse: Coarse,
+) -> sp.csr_array:
     """Return the matrix, fine × coarse, that adds up sums over fine faces to those over coarse ones."""
     n_levels = int(fine.design.faces[0, 0] - coarse.design.faces[0, 0])
     parents = fine.design.faces[:, 1] >> (2 * n_levels)

@@ -59,34 +59,35 @@ class Evidence:
     @property
     def agreement(self) -> np.ndarray:
         """(n_ranks, n_splits) of the data."""
-        return np.asarray(self.split[:, :, 1:3].mean(axis=2))
+        return self.split[:, :, 1:3].mean(axis=2)
 
     @property
     def null_agreement(self) -> np.ndarray:
         """(n_ranks, n_nulls) of the null cohorts."""
-        return np.asarray(self.null[:, :, 1:3].mean(axis=2))
+        return self.null[:, :, 1:3].mean(axis=2)
 
     @property
     def explained(self) -> np.ndarray:
         """(n_ranks, n_splits) share of the variance that components explain in halves."""
-        return np.asarray(1 - self.split[:, :, 3])
+        return 1 - self.split[:, :, 3]
 
     @property
     def null_explained(self) -> np.ndarray:
         """(n_ranks, n_nulls) share of the variance that they explain in halves of null cohorts."""
-        return np.asarray(1 - self.null[:, :, 3])
+        return 1 - self.null[:, :, 3]
 
     @property
     def excess(self) -> np.ndarray:
         """Agreement above the null's mean."""
-        return np.asarray(self.agreement.mean(axis=1) - self.null_agreement.mean(axis=1))
+        return self.agreement.mean(axis=1) - self.null_agreement.mean(axis=1)
 
     @property
     def scores(self) -> np.ndarray:
         """(n_ranks, n_splits) share of left-out variance explained × agreement beyond the null's."""
+        # A null that agrees wholly leaves nothing to explain.
         null = self.null_agreement.mean(axis=1, keepdims=True)
         explained = np.maximum(1 - self.bicv.mean(axis=1, keepdims=True), 0.0)
-        return np.asarray(explained * (self.agreement - null) / np.maximum(1 - null, 1e-12))
+        return explained * (self.agreement - null) / np.maximum(1 - null, 1e-12)
 
     @property
     def reproducible(self) -> np.ndarray:
@@ -95,7 +96,7 @@ class Evidence:
         What they agree on must predict left-out data.
         """
         beyond_null = self.agreement.mean(axis=1) > self.null_agreement.max(axis=1)
-        return np.asarray(beyond_null & (self.scores.mean(axis=1) > 0))
+        return beyond_null & (self.scores.mean(axis=1) > 0)
 
     @property
     def standing(self) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +105,10 @@ class Evidence:
         return explained, _standing(self.agreement, self.null_agreement)
 
 
-def _standing(data: np.ndarray, null: np.ndarray) -> np.ndarray:
+def _standing(
+    data: np.ndarray,
+    null: np.ndarray,
+) -> np.ndarray:
     """Return the distance of the data's mean from the null's, in its standard deviations.
 
     It is −∞ where nothing stands out.
@@ -120,9 +124,10 @@ def spread_of(null: np.ndarray) -> np.ndarray:
 
     It is pooled over neighbouring ranks: one rank has too few cohorts.
     """
+    # The first and the last rank count twice, as they have one neighbour.
     variance = np.pad(null.var(axis=1, ddof=1), 1, mode="edge")
     pooled = (variance[:-2] + variance[1:-1] + variance[2:]) / 3
-    return np.asarray(np.sqrt(np.maximum(pooled, 1e-12)))
+    return np.sqrt(np.maximum(pooled, 1e-12))
 
 
 def farthest_null(null: np.ndarray) -> float:
@@ -140,6 +145,7 @@ def recommend(evidence: Evidence) -> tuple[int | None, tuple[str, ...]]:
         return None, _no_structure(evidence)
     if not evidence.reproducible.any():
         return None, _no_agreement(evidence)
+    # Ranks at which halves agree on nothing are no candidates, whatever they explain.
     score = np.where(evidence.reproducible, evidence.scores.mean(axis=1), -np.inf)
     best = int(np.argmax(score))
     reasons = (
@@ -154,7 +160,10 @@ def recommend(evidence: Evidence) -> tuple[int | None, tuple[str, ...]]:
     return int(evidence.ranks[best]), tuple(reason for reason in reasons if reason)
 
 
-def other_good(evidence: Evidence, recommended: int | None) -> tuple[int, ...]:
+def other_good(
+    evidence: Evidence,
+    recommended: int | None,
+) -> tuple[int, ...]:
     """Return other ranks at which the score has a local optimum.
 
     It is larger than at the ranks tried before and after, and than at one of these by more than a
@@ -176,7 +185,7 @@ def other_good(evidence: Evidence, recommended: int | None) -> tuple[int, ...]:
 
 
 def _standard_error(values: np.ndarray) -> np.ndarray:
-    return np.asarray(values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+    return values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
 
 
 # ---------------------------------------------------------------------- reasons
@@ -210,6 +219,7 @@ def _no_agreement(evidence: Evidence) -> tuple[str, ...]:
 
 def _nearest(evidence: Evidence) -> str:
     """Say at which rank agreement is nearest to standing out."""
+    # In standard deviations of the null, as `_standing` counts.
     i = int(np.argmax(evidence.excess / spread_of(evidence.null_agreement)))
     null = evidence.null_agreement[i]
     return (
@@ -235,7 +245,10 @@ def _variation_reason(evidence: Evidence) -> str:
     )
 
 
-def _agreement_reason(evidence: Evidence, i: int) -> str:
+def _agreement_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     rank = evidence.ranks[i]
     correlation, ari = evidence.split[i].mean(axis=0)[1:3]
     null_correlation, null_ari = evidence.null[i].mean(axis=0)[1:3]
@@ -250,7 +263,10 @@ def _agreement_reason(evidence: Evidence, i: int) -> str:
     )
 
 
-def _neighbours_reason(evidence: Evidence, i: int) -> str:
+def _neighbours_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     """Say which scores are within one standard error of the best, and whether to try more ranks."""
     ranks = evidence.ranks.tolist()
     if len(ranks) == 1:
@@ -269,7 +285,10 @@ def _neighbours_reason(evidence: Evidence, i: int) -> str:
     return text
 
 
-def _block_reason(evidence: Evidence, i: int) -> str:
+def _block_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     """Say what left-out blocks tell of this rank, the best, and the smallest that is as good."""
     ranks = evidence.ranks
     error = evidence.bicv.mean(axis=1)
@@ -282,6 +301,7 @@ def _block_reason(evidence: Evidence, i: int) -> str:
         return f"{text}." if len(ranks) == 1 else f"{text}, and no other number predicts more."
     text += f", {ranks[best]} (the best) {_percent(1 - error[best])}"
     loss = evidence.bicv - evidence.bicv[best]
+    # Rounding must not make the best worse than itself.
     enough = int(np.argmax(loss.mean(axis=1) <= _standard_error(loss) + 1e-15))
     if enough != best:
         text += f", and {ranks[enough]} come within one standard error of that"
@@ -298,7 +318,10 @@ def _block_reason(evidence: Evidence, i: int) -> str:
     return text
 
 
-def _start_reason(evidence: Evidence, i: int) -> str:
+def _start_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     """Say whether random starts agree; one start has nothing to agree with."""
     value = float(evidence.cophenetic[i])
     if not np.isfinite(value):
@@ -312,7 +335,10 @@ def _start_reason(evidence: Evidence, i: int) -> str:
     )
 
 
-def _third_reason(evidence: Evidence, i: int) -> str:
+def _third_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     """Say whether loadings of new people would be the same from another group."""
     plain, adjusted = evidence.third[i].mean(axis=0)
     null, null_adjusted = evidence.null_third[i].mean(axis=0)
@@ -324,7 +350,10 @@ def _third_reason(evidence: Evidence, i: int) -> str:
     )
 
 
-def _others_reason(evidence: Evidence, i: int) -> str:
+def _others_reason(
+    evidence: Evidence,
+    i: int,
+) -> str:
     others = other_good(evidence, int(evidence.ranks[i]))
     if others:
         return f"Other good numbers, where the score has a local optimum: {_listed(others)}."
