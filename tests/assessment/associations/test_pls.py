@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,24 +131,3 @@ def test_what_the_fit_took_out_is_said() -> None:
     assert found.notes == (
         "age: the fit regressed it out of the maps, so nothing should correlate with it",
     )
-
-
-@pytest.mark.parametrize(
-    ("measure", "p"), [("thickness", 0.001), ("area", 0.19), ("mt30", 0.004), ("mt70", 0.39)]
-)
-def test_real_parcels(data_folder: Path, measure: str, p: float) -> None:
-    """Age of NSPN's adolescents, and noise, against each of the four measures. Two go with age clearly, two do not:
-    kept is what 3,000 permutations in a loop gave, whatever it is."""
-    with np.load(data_folder / "nspn_discovery.npz") as data:
-        U, size, _ = np.linalg.svd(data[measure] - data[measure].mean(axis=0), full_matrices=False)
-        behaviour = {"age": data["age"], "noise": np.random.default_rng(0).normal(size=100)}
-    parts = U[:, :5] * size[:5]
-    found = ico.pls(parts, behaviour, n_permutations=999, n_bootstrap=0, n_splits=0)
-    A, B = (
-        (one - one.mean(axis=0)) / one.std(axis=0, ddof=1)
-        for one in (parts, np.column_stack(list(behaviour.values())))
-    )
-    np.testing.assert_allclose(
-        found.singular_values, np.linalg.svd(B.T @ A / 99, compute_uv=False), rtol=1e-6
-    )
-    assert abs(found.p[0] - p) < 4 * np.sqrt(p * (1 - p) / 999) + 1e-3

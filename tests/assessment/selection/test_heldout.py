@@ -56,17 +56,6 @@ def test_held_out_subjects_do_not_touch_the_fit() -> None:
     assert errors[2] != expected[2]
 
 
-def test_the_fit_is_that_of_a_cohort_without_the_held_out_subjects() -> None:
-    """The whole way, from files on: a cohort that never had the test subjects gives the same fit."""
-    cohort = three_components()
-    data, record = gathered(cohort).coarse, Recorder()
-    heldout_errors(data, record, RANK, fold)
-    for f in range(4):
-        alone = gathered(with_X(cohort, cohort.X, np.flatnonzero(fold != f))).coarse
-        found = Recorder()(alone.stats, RANK, f)
-        np.testing.assert_array_equal(found.B, record.seen[f].B)  # type: ignore[attr-defined]
-
-
 def test_left_out_blocks_do_not_touch_their_prediction() -> None:
     data = gathered(three_components()).coarse
     rng = np.random.default_rng(0)

@@ -13,7 +13,6 @@ from helpers.coarse_cohorts import (
     SMALL,
     block_errors,
     heldout_errors,
-    predict_block,
     smooth_noise,
     three_components,
     with_X,
@@ -29,8 +28,6 @@ from icofactor.assessment.selection.agreement import (
 from icofactor.assessment.selection.choose import choose_n_components
 from icofactor.assessment.selection.data import Coarse, Fitter, gather
 from icofactor.assessment.selection.heldout import face_groups, heldout_full
-from icofactor.assessment.selection.recommend import Evidence, other_good, recommend
-from icofactor.errors import ArgumentError
 from icofactor.factorization._multistart import multistart
 from icofactor.factorization.methods import method_named
 
@@ -73,16 +70,6 @@ def test_fits_do_not_depend_on_the_unit(method: str) -> None:
         stats = data.with_means(unit * data.means).centred(np.arange(40)).subset(np.arange(40))
         shares.append(fit(stats, RANK).error / stats.sq_norm)
     np.testing.assert_allclose(shares[1:], shares[0], rtol=1e-4)
-
-
-def test_deviations_are_those_of_the_estimator() -> None:
-    """Statistics on which a fit with center="mean" rests, on the faces."""
-    data = coarse()
-    seen = data.centred(np.arange(48)).stats
-    X = three_components().X.astype(np.float64)
-    direct = ico.Statistics.from_data((X - X.mean(axis=0)).T, data.design)
-    np.testing.assert_allclose(seen.L, direct.L, atol=1e-9 * np.abs(direct.L).max())
-    np.testing.assert_allclose(seen.root_L, direct.root_L, atol=1e-9 * np.abs(direct.root_L).max())
 
 
 def test_the_error_of_a_fit_is_that_of_its_factors() -> None:
@@ -163,17 +150,6 @@ def test_held_out_errors_are_those_of_deviations_from_the_training_mean() -> Non
     assert errors.max() < 0.9
 
 
-def test_left_out_blocks_do_not_touch_their_prediction() -> None:
-    data, fit = coarse("zscore"), Fitter("parts", 4, 0)
-    out, faces = fold == 2, np.arange(data.stats.n_columns) % 3 == 1
-    found, held = predict_block(data, fit, RANK, out, faces, 1)
-    means = data.means.copy()
-    means[np.ix_(out, faces)] = np.nan
-    again, same = predict_block(data.with_means(means), fit, RANK, out, faces, 1)
-    np.testing.assert_array_equal(again.B, found.B)
-    np.testing.assert_array_equal(same, held)
-
-
 @pytest.mark.parametrize("center", ["mean", "zscore"])
 def test_full_resolution_is_the_estimator_s(center: str) -> None:
     """About what a model fitted to the other subjects explains of those left out."""
@@ -238,38 +214,6 @@ def test_people_in_neither_group() -> None:
     assert signed[0] > 0.5
 
 
-def test_halves_of_the_same_subjects_agree_wholly() -> None:
-    data = coarse()
-    twice = data.with_means(np.vstack([data.means, data.means]))
-    found = split_halves(twice, Fitter("parts", 10, 0), [RANK], np.repeat([0, 1], 48), 7)[0]
-    np.testing.assert_allclose(found[[0, 1, 2, 4, 5]], 1, atol=0.02)
-    assert 0 < found[3] < 1
-
-
-def test_local_optima_are_other_good_numbers() -> None:
-    """Peaks of the score by paired splits, not too small, where halves agree more than those of every null."""
-    rng = np.random.default_rng(0)
-
-    def evidence(agreement: list[float], noise: float = 0.001) -> Evidence:
-        n = len(agreement)
-        split = np.array(agreement)[:, None, None] + noise * rng.standard_normal((n, 9, 6))
-        null, errors = np.full((n, 5, 6), 0.3), np.full((n, 9), 0.4)
-        null += 0.001 * np.arange(5)[None, :, None]
-        third, ones = np.full((n, 2, 2), 0.5), np.ones(n)
-        return Evidence(
-            np.arange(2, 2 + n), split, null, errors, errors, ones, ones, ones, third, third
-        )
-
-    found = evidence([0.9, 0.5, 0.7, 0.6, 0.36, 0.38, 0.31])
-    assert recommend(found)[0] == 2
-    assert other_good(found, 2) == (4,)  # 7 components: a peak, but a small one
-    assert other_good(found, 4) == () and other_good(found, None) == ()
-    assert "Other good numbers, where the score has a local optimum: 4." in recommend(found)[1]
-    flat = evidence([0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5], noise=0.0)
-    assert other_good(flat, 2) == ()
-    assert "No other number is a local optimum of the score." in recommend(flat)[1]
-
-
 # ---------------------------------------------------------------------- the whole
 
 
@@ -317,9 +261,3 @@ def test_true_numbers_are_found_within_one(method: str, n_components: int) -> No
     ranks = range(n_components - 3, n_components + 4)
     choice = choose_n_components(cohort, ranks, method=method, n_splits=8, n_starts=6, n_nulls=5)
     assert choice.recommended is not None and abs(choice.recommended - n_components) <= 1
-
-
-def test_centering_needs_a_method_that_takes_it() -> None:
-    with pytest.raises(ArgumentError) as raised:
-        choose_n_components(three_components(), [2], method="CD-PNNMF", center="mean")
-    assert raised.value.argument == "center"

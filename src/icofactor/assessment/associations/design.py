@@ -279,11 +279,15 @@ def _count_cells(
     # A combination without rows has no estimate, and formulaic would not say so.
     counts = Counter(zip(*texts, strict=True))
     combinations = list(product(*(variable.levels or () for variable in categories)))
-    empty = [" and ".join(levels) for levels in combinations if not counts[levels]]
+    columns = [variable.column for variable in categories]
+    empty = [
+        " and ".join(map(" ".join, zip(columns, levels, strict=True)))
+        for levels in combinations
+        if not counts[levels]
+    ]
     if empty:
-        columns = " and ".join(variable.column for variable in categories)
         raise unusable(
-            f"nobody has {columns} {some(empty, 10)}: leave out their interaction, or join levels"
+            f"nobody has {some(empty, 10)}: leave out {':'.join(columns)}, or join levels"
         )
     return {", ".join(levels): counts[levels] for levels in combinations}
 

@@ -255,14 +255,17 @@ def _reference(
     if isinstance(reference, str):
         column, _, value = map(str.strip, reference.partition("="))
         level = cell_text(value)
-        flags = np.array([cell_text(cell) == level for cell in columns.get(column, ())], dtype=bool)
-        expected = "COLUMN=VALUE, such as group=control, of a column and a value that it has"
+        cells = [cell_text(cell) for cell in columns.get(column, ())]
+        flags = np.array([cell == level for cell in cells], dtype=bool)
+        expected = f"COLUMN=VALUE, such as group=control, of one of {', '.join(columns)}"
+        if cells:
+            expected = f"COLUMN=VALUE; values of {column}: {some(sorted(set(cells)), 20)}"
     else:
         flags = np.asarray(reference)
         expected = f"COLUMN=VALUE, or one bool for each of {n_rows} rows"
     if flags.shape != (n_rows,) or flags.dtype != bool or not flags.any():
         raise ArgumentError(
             "reference",
-            f"must be {expected}; found {shown(reference)}; columns: {', '.join(columns)}",
+            f"must be {expected}; found {shown(reference)}",
         )
     return flags
