@@ -93,6 +93,8 @@ HOSTILE = [
     "poly(age, 99999999)",
     "bs(age, df=10**9)",
     "age ^ 10000000",
+    "((age + sex + iq + site)**4)**4",
+    "*".join(["(a + b + c + d)"] * 8),
     "age ** 2 ** 2 ** 2 ** 2 ** 2",
     "(a + b) ** (1 + 1)",
     "age | sex",

@@ -8,6 +8,7 @@ user is ever evaluated.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,16 +18,14 @@ from icofactor.errors import ArgumentError, shown
 from icofactor.io.tables import cell_text
 
 if TYPE_CHECKING:
+    from formulaic.parser.types import ASTNode, Term, Token
     from formulaic.parser.types import Factor as FormulaicFactor
-    from formulaic.parser.types import Term
 
-# Formulas beyond these limits are mistakes, and some would keep formulaic busy for hours: the number
-# of terms doubles with every `*`.
+# Formulas beyond these limits are mistakes, and some would keep formulaic busy for hours.
 _MAX_CHARACTERS = 2000
-_MAX_STARS = 8
-_MAX_POWER = 4
+_MAX_PRODUCTS = 10_000
 _MAX_TERMS = 100
-_POWER = re.compile(r"\*\*\s*(\d*)")
+_MAX_POWER = 4
 
 # Names of columns that are no identifiers are quoted, as in `batch no`.
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -104,10 +103,13 @@ def parse(formula: str) -> list[TermFactors]:
     """Return the terms of a formula, simple ones first, without the intercept of every model."""
     import formulaic
 
-    _check_size(formula)
+    text = formula if isinstance(formula, str) else ""
     try:
         # This only reads: nothing of the formula is computed here.
-        parsed = formulaic.Formula(formula)
+        tree = formulaic.parser.DefaultFormulaParser().get_ast(text[: _MAX_CHARACTERS + 1])
+        if not 0 < len(text.strip()) <= _MAX_CHARACTERS or _n_products(tree) > _MAX_PRODUCTS:
+            raise _unreadable(formula)
+        parsed = formulaic.Formula(text)
     except Exception:  # of many kinds: formulaic reports few mistakes as its own errors
         raise _unreadable(formula) from None
     # A formula with a left-hand side, or with parts, has terms of other kinds.
@@ -121,25 +123,26 @@ def parse(formula: str) -> list[TermFactors]:
     except (SyntaxError, RecursionError, MemoryError):
         raise _unreadable(formula) from None
     if not 0 < len(terms) <= _MAX_TERMS:
-        raise unusable(f"must have 1 to {_MAX_TERMS} terms besides the intercept")
+        raise _unreadable(formula)
     return sorted(terms, key=len)
 
 
-def _check_size(formula: str) -> None:
-    """Refuse what is no text, and formulas that would take hours to expand."""
-    text = formula if isinstance(formula, str) else ""
-    powers = _POWER.findall(text)
-    is_small = (
-        0 < len(text.strip()) <= _MAX_CHARACTERS
-        and text.count("*") <= _MAX_STARS
-        and "^" not in text
-        and all(power.isdecimal() and 1 <= int(power[:9]) <= _MAX_POWER for power in powers)
-    )
-    if not is_small:
-        raise unusable(
-            f"must be text such as 'age + sex', of at most {_MAX_CHARACTERS} characters, "
-            f"{_MAX_STARS} times *, and powers from **1 to **{_MAX_POWER}; found {shown(formula)}"
-        )
+def _n_products(node: ASTNode | Token) -> float:
+    """Return how many terms formulaic makes of a formula before it drops repeated ones."""
+    # Names and numbers have no arguments.
+    arguments = getattr(node, "args", ())
+    if not arguments:
+        return 1
+    counts = [_n_products(argument) for argument in arguments]
+    symbol = node.operator.symbol
+    if symbol in ("**", "^"):
+        power = str(arguments[1])
+        is_small = power in map(str, range(1, _MAX_POWER + 1))
+        return counts[0] ** int(power) if is_small else math.inf
+    if symbol in ("+", "-", "~"):
+        return sum(counts)
+    # An interaction has the products alone, other operators also the terms themselves.
+    return math.prod(count if symbol == ":" else 1 + count for count in counts)
 
 
 def _is_intercept(term: Term) -> bool:
@@ -276,7 +279,7 @@ def _smooth_columns(smooth: Smooth) -> dict[str, int]:
 def _unreadable(formula: str) -> ArgumentError:
     return unusable(
         f"{shown(formula)} cannot be read: join columns, and functions of columns "
-        f"({_FUNCTION_NAMES}), by + : * or **"
+        f"({_FUNCTION_NAMES}), by + : * or **, in at most {_MAX_TERMS} terms"
     )
 
 
