@@ -130,11 +130,11 @@ def test_adjusted_cohorts_are_adjusted_anew_in_every_part(cohort: ico.Cohort) ->
         a, b, plain = (choice.table[name] for choice in choices)
         np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=name)
         assert not np.allclose(a, plain, rtol=1e-3)
-    with refused("cohort", "is already adjusted for age, sex"):
+    with refused("cohort"):
         ico.choose_n_components(both, [2], covariates=["age"], **small)
-    with refused("harmonize", "no column 'scanner'"):
+    with refused("harmonize"):
         ico.choose_n_components(cohort, [2], harmonize="scanner", **small)
-    with refused("covariates", "needs participants"):
+    with refused("covariates"):
         ico.choose_n_components(cohort.X, [2], covariates=["age"], mesh="fsaverage3", **small)
 
 

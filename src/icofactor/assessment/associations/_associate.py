@@ -166,17 +166,7 @@ def associate(
             f"random intercept per group ({groups if isinstance(groups, str) else column}): "
             f"{len(rows)} rows in {len(row_groups.sizes)} groups"
         )
-    flat = [
-        name
-        for name, variance in zip(outcomes.names, model.fit.variance, strict=True)
-        if not variance > 0
-    ]
-    if flat:
-        notes.append(f"not tested, because their loadings do not vary: {', '.join(flat)}")
-    for term in tested:
-        interactions = [interaction.name for interaction in design.interactions_of(term)]
-        if interactions:
-            notes.append(f"{term.name}: tested in the model without {', '.join(interactions)}")
+    notes += model.notes(tested)
     # Permutations have the same seed for all tests, so the same orders: the largest statistic
     # over terms needs that.
     contrasts = [contrast] if isinstance(contrast, str) else list(contrast or ())
@@ -187,28 +177,12 @@ def associate(
         for effect in [*effects, *differences]
         if effect.test.df == 1
     }
-    settings: dict[str, Any] = {
+    settings = {
         "formula": formula,
-        "terms": [term.name for term in design.terms],
         "smooth": None if smooth is None else str(smooth),
         "contrasts": contrasts,
-        "model": "ordinary least squares",
-        "n_rows": len(rows),
-        "n_groups": None,
-        "intraclass_correlation": None,
-        "cells": {term.name: term.cells for term in design.terms if term.cells},
-        "levels": {
-            variable.column: variable.levels
-            for variable in design.variables.values()
-            if variable.levels
-        },
-        "n_permutations": n_permutations,
-        "random_state": int(random_state),
+        **model.settings,
     }
-    if row_groups is not None:
-        settings["model"] = "random intercept per group, REML"
-        settings["n_groups"] = len(row_groups.sizes)
-        settings["intraclass_correlation"] = model.fit.intraclass
     return Associations(
         model.table(effects),
         model.table(differences),
@@ -249,6 +223,38 @@ class _Model:
     names: list[str]
     n_permutations: int
     seed: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the model and its tests, as they are recorded."""
+        design = self.design
+        groups = self.fit.groups
+        levels = {variable.column: variable.levels for variable in design.variables.values()}
+        is_mixed = groups is not None
+        return {
+            "terms": [term.name for term in design.terms],
+            "model": "random intercept per group, REML" if is_mixed else "ordinary least squares",
+            "n_rows": len(self.fit.Y),
+            "n_groups": None if groups is None else len(groups.sizes),
+            "intraclass_correlation": self.fit.intraclass if is_mixed else None,
+            "cells": {term.name: term.cells for term in design.terms if term.cells},
+            "levels": {column: names for column, names in levels.items() if names},
+            "n_permutations": self.n_permutations,
+            "random_state": self.seed,
+        }
+
+    def notes(self, tested: Sequence[Term]) -> list[str]:
+        """Return remarks on components and terms that are not tested as the others."""
+        outcomes = zip(self.names, self.fit.variance, strict=True)
+        flat = [name for name, variance in outcomes if not variance > 0]
+        notes = []
+        if flat:
+            notes.append(f"not tested, because their loadings do not vary: {', '.join(flat)}")
+        for term in tested:
+            interactions = [term.name for term in self.design.interactions_of(term)]
+            if interactions:
+                notes.append(f"{term.name}: tested in the model without {', '.join(interactions)}")
+        return notes
 
     def test_term(self, term: Term) -> _Effect:
         """Test a term in the model without the interactions that contain it."""

@@ -304,33 +304,13 @@ def pls(
     if n_permutations and not exchange.enough:
         raise too_few_permutations("behaviour")
     U, s, V = _decompose(X, Y)
-    p = np.full(len(s), np.nan)
-    if n_permutations:
-
-        def singular_values(orders: np.ndarray) -> np.ndarray:
-            # One order at a time: the copies of behaviour then fit into a cache.
-            cross = [_cross(X, Y[order]) for order in orders]
-            return np.stack([np.linalg.svd(matrix, compute_uv=False) for matrix in cross])
-
-        p = p_of(s, permuted(singular_values, exchange, n_permutations, seed))
     # People, or rows that stand alone, are what resamples and halves draw.
     units = Groups.of(labels[rows])
     interval, ratios = _bootstrap(X, Y, units, n_bootstrap, seed)
+    agreement, agreement_p = _reproducibility(
+        X, Y, _halves(units, n_splits, seed), exchange, min(n_permutations, _MAX_NULL_SPLITS), seed
+    )
     n_components = len(components)
-    agreement = np.full((2, len(s)), np.nan)
-    agreement_p = agreement
-    if n_splits:
-        halves = _halves(units, n_splits, seed)
-        agreement = _agreement(halves, X, Y)
-        # The next seed: these permutations must not be those of the singular values.
-        n_null = min(n_permutations, _MAX_NULL_SPLITS)
-        if n_null:
-
-            def agreements(orders: np.ndarray) -> np.ndarray:
-                return np.stack([_agreement(halves, X, Y[order]) for order in orders])
-
-            null = permuted(agreements, exchange, n_null, seed + 1)
-            agreement_p = np.stack([p_of(agreement[side], null[:, side]) for side in (0, 1)])
     component_scores = X @ U
     measure_scores = Y @ V
     score_pairs = zip(component_scores.T, measure_scores.T, strict=True)
@@ -339,7 +319,7 @@ def pls(
         measures=tuple(measures),
         singular_values=s,
         explained=np.square(s) / np.square(s).sum(),
-        p=p,
+        p=_p_of_singular_values(X, Y, exchange, n_permutations, seed),
         component_weights=U,
         measure_weights=V,
         component_scores=component_scores,
@@ -358,6 +338,50 @@ def pls(
         rows=rows,
         notes=tuple(notes),
     )
+
+
+def _p_of_singular_values(
+    X: np.ndarray,
+    Y: np.ndarray,
+    exchange: Exchange,
+    n_permutations: int,
+    seed: int,
+) -> np.ndarray:
+    """Return p by permutation of behaviour; NaN without permutations."""
+
+    def singular_values(orders: np.ndarray) -> np.ndarray:
+        # One order at a time: the copies of behaviour then fit into a cache.
+        cross = [_cross(X, Y[order]) for order in orders]
+        return np.stack([np.linalg.svd(matrix, compute_uv=False) for matrix in cross])
+
+    _, s, _ = _decompose(X, Y)
+    if not n_permutations:
+        return np.full(len(s), np.nan)
+    return p_of(s, permuted(singular_values, exchange, n_permutations, seed))
+
+
+def _reproducibility(
+    X: np.ndarray,
+    Y: np.ndarray,
+    halves: np.ndarray,
+    exchange: Exchange,
+    n_permutations: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the agreement of patterns in halves, of components and measures, and its p."""
+
+    def agreements(orders: np.ndarray) -> np.ndarray:
+        return np.stack([_agreement(halves, X, Y[order]) for order in orders])
+
+    unknown = np.full((2, min(X.shape[1], Y.shape[1])), np.nan)
+    if not len(halves):
+        return unknown, unknown
+    observed = _agreement(halves, X, Y)
+    if not n_permutations:
+        return observed, unknown
+    # The next seed: these permutations must not be those of the singular values.
+    null = permuted(agreements, exchange, n_permutations, seed + 1)
+    return observed, np.stack([p_of(observed[side], null[:, side]) for side in (0, 1)])
 
 
 def _behaviour_of(
