@@ -41,7 +41,6 @@ from icofactor.assessment.associations.tables import (
     read_columns,
     repeated_groups,
     take_rows,
-    too_few_permutations,
 )
 from icofactor.assessment.false_discovery import false_discovery
 from icofactor.checks import check_parameters
@@ -354,8 +353,7 @@ class _Model:
         exchange = Exchange.testing(tested_columns, fit.groups)
         null = None
         if self.n_permutations:
-            if not exchange.enough:
-                raise too_few_permutations(name)
+            exchange.check(name)
             null = permuted(freedman_lane(fit, L), exchange, self.n_permutations, self.seed)
         return _Effect(name, test, standardized, null, exchange)
 

@@ -22,7 +22,6 @@ from icofactor.assessment.associations.tables import (
     read_columns,
     repeated_groups,
     take_rows,
-    too_few_permutations,
 )
 from icofactor.assessment.selection.choice import verbatim
 from icofactor.checks import Whole, check_parameters, check_value
@@ -301,8 +300,8 @@ def pls(
     row_groups = repeated_groups(labels[rows])
     # Loadings stay, and behaviour changes places: people who are exchanged keep all of theirs.
     exchange = Exchange.testing(Y, row_groups)
-    if n_permutations and not exchange.enough:
-        raise too_few_permutations("behaviour")
+    if n_permutations:
+        exchange.check("behaviour")
     U, s, V = _decompose(X, Y)
     # People, or rows that stand alone, are what resamples and halves draw.
     units = Groups.of(labels[rows])

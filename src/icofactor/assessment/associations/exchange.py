@@ -18,6 +18,7 @@ import numpy as np
 from scipy.linalg import null_space
 
 from icofactor.assessment.associations.regression import Groups, Regression
+from icofactor.errors import ArgumentError
 
 # Orders of rows that are drawn together: at most so many, and so many bytes of them. The random
 # numbers depend on both.
@@ -82,6 +83,16 @@ class Exchange:
     def enough(self) -> bool:
         """Whether as many permutations exist as p-values need."""
         return self.log_count >= math.log(_MIN_PERMUTATIONS)
+
+    def check(self, name: str) -> None:
+        """Refuse a test, of a term of this name, that has too few permutations."""
+        if not self.enough:
+            raise ArgumentError(
+                "groups",
+                f"{name} differs only between groups, too few of which are equally large to be "
+                "exchanged: use as many rows of each group, or test by theory alone with "
+                "--permutations 0 (n_permutations=0)",
+            )
 
     def draw(
         self,

@@ -12,7 +12,7 @@ from icofactor.cohort.people import MEASURE
 from icofactor.errors import ArgumentError, shown
 from icofactor.io.tables import cell_text, is_missing
 
-Table = Mapping[str, Sequence[Any]]
+Table = Mapping[str, Any]
 GroupLabels = str | Sequence[object] | None
 
 
@@ -147,13 +147,3 @@ def repeated_groups(labels: np.ndarray) -> Groups | None:
     """Return the groups of rows, or None where every row stands alone."""
     groups = Groups.of(labels)
     return groups if groups.repeated else None
-
-
-def too_few_permutations(name: str) -> ArgumentError:
-    """Return the error of a test that only whole groups can be exchanged for."""
-    return ArgumentError(
-        "groups",
-        f"{name} differs only between groups, too few of which are equally large to be exchanged: "
-        "use as many rows of each group, or test by theory alone with --permutations 0 "
-        "(n_permutations=0)",
-    )
