@@ -20,7 +20,7 @@ from icofactor.assessment.atlas import (
     rows_to_show,
     write_overlap,
 )
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, FileError
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 from icofactor.sphere.rotations import random_rotation
 from icofactor.sphere.sites import Sites
@@ -62,20 +62,6 @@ def test_p_values_are_uniform_on_maps_that_know_nothing_of_the_atlas() -> None:
     raised = maps * np.where(labels == region[:, None], 3.0, 1.0)
     q = enrichment(raised, SITES, ~WALL, atlas, n_spins=199, random_state=0).p
     assert kstest(q[np.arange(200), region], "uniform").pvalue < 1e-6
-
-
-def test_shares_and_enrichment_are_those_of_the_sites() -> None:
-    labels, maps = parcels(6), smooth_maps(2, 0)
-    found = enrichment(maps, SITES, ~WALL, Atlas(labels, tuple("abcdef")), n_spins=5)
-    for k in range(6):
-        here = (labels == k) & ~WALL
-        np.testing.assert_allclose(
-            found.share[:, k], maps[:, here].sum(1) / maps[:, ~WALL].sum(1), rtol=1e-12
-        )
-        assert found.area[k] == pytest.approx(here.sum() / (~WALL).sum())
-        expected = maps[:, here].mean(1) / maps[:, ~WALL].mean(1) if here.any() else np.nan
-        np.testing.assert_allclose(found.enrichment[:, k], expected, rtol=1e-12)
-    np.testing.assert_allclose(found.share.sum(axis=1), 1, rtol=1e-12)
 
 
 @pytest.mark.parametrize("on", ["vertices", "parcels"])
@@ -224,13 +210,6 @@ def test_names_are_sure_only_after_correction_and_show_their_shares() -> None:
     assert name_with_shares(table, 1, "left a?") == "left a? (20.0 %)"
 
 
-def test_a_component_that_is_everywhere_has_no_sure_name() -> None:
-    flat = np.ones((1, SITES.n))
-    assert (
-        overlap(fitted(flat), Atlas(parcels(4), tuple("abcd")), n_spins=19).names[0].endswith("?")
-    )
-
-
 # ---------------------------------------------------------------------- files
 
 NAMES = ["unknown", "north", "south"]
@@ -241,18 +220,6 @@ KEYS[WALL] = 0
 def annot(path: Path, keys: np.ndarray = KEYS) -> Path:
     colours = np.array([[25, 5, 25, 0, 0], [25, 100, 40, 0, 0], [125, 100, 160, 0, 0]])
     nib.freesurfer.write_annot(path, keys.astype(np.int32), colours, NAMES, fill_ctab=True)
-    return path
-
-
-def label_gifti(path: Path) -> Path:
-    table = nib.gifti.GiftiLabelTable()
-    for key, name in ((0, "???"), (7, "north"), (9, "south")):
-        label = nib.gifti.GiftiLabel(key, 0.5, 0.5, 0.5, 1.0)
-        label.label = name
-        table.labels.append(label)
-    keys = np.array([0, 7, 9], dtype=np.int32)[KEYS]
-    array = nib.gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
-    nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), path)
     return path
 
 
@@ -271,21 +238,10 @@ def dlabel(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("write", "name"), [(annot, "lh.test.annot"), (label_gifti, "test.label.gii")]
-)
-def test_one_hemisphere(write: object, name: str, tmp_path: Path) -> None:
-    atlas = read_atlas(write(tmp_path / name), SITES, "left")  # type: ignore[operator]
-    assert atlas.names == ("north", "south")
-    np.testing.assert_array_equal(atlas.labels, KEYS - 1)
-
-
 def test_two_hemispheres(tmp_path: Path) -> None:
     sites = Sites.named("fsaverage4", hemi="both")
     expected = np.concatenate([KEYS - 1, np.where(KEYS > 0, KEYS + 1, -1)])
-    pair = read_atlas(
-        (annot(tmp_path / "lh.annot"), label_gifti(tmp_path / "r.label.gii")), sites, "both"
-    )
+    pair = read_atlas((annot(tmp_path / "lh.annot"), annot(tmp_path / "rh.annot")), sites, "both")
     cifti = read_atlas(dlabel(tmp_path / "both.dlabel.nii"), sites, "both")
     for atlas in (pair, cifti):
         assert atlas.names == ("left north", "left south", "right north", "right south")
@@ -296,20 +252,21 @@ def test_two_hemispheres(tmp_path: Path) -> None:
 
 def test_a_file_s_name_tells_its_hemisphere_whatever_the_order(tmp_path: Path) -> None:
     sites = Sites.named("fsaverage4", hemi="both")
-    files = (
-        annot(tmp_path / "lh.a.annot"),
-        annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS)),
-    )
-    swapped, straight = read_atlas(files[::-1], sites, "both"), read_atlas(files, sites, "both")
-    assert swapped.names == straight.names == ("north", "left south", "right south")
-    np.testing.assert_array_equal(swapped.labels, straight.labels)
-    with pytest.raises(ValueError, match="no regions of the right hemisphere"):
-        read_atlas(files[0], SITES, "right")
-    assert read_atlas(files[1], SITES, None).names == ("south",)
-    with pytest.raises(
-        ValueError, match=r"lh\.b\.annot: is of the left hemisphere, as another of the files is"
+    left = annot(tmp_path / "lh.a.annot")
+    right = annot(tmp_path / "rh.a.annot", np.where(KEYS == 1, 2, KEYS))
+    atlas = read_atlas((left, right), sites, "both")
+    swapped = read_atlas((right, left), sites, "both")
+    assert swapped.names == atlas.names == ("north", "left south", "right south")
+    np.testing.assert_array_equal(swapped.labels, atlas.labels)
+    assert read_atlas(right, SITES, None).names == ("south",)
+    second = annot(tmp_path / "lh.b.annot")
+    for paths, on, hemi, path in (
+        (left, SITES, "right", left),
+        ((left, second), sites, "both", second),
     ):
-        read_atlas((files[0], annot(tmp_path / "lh.b.annot")), sites, "both")
+        with pytest.raises(FileError) as problem:
+            read_atlas(paths, on, hemi)
+        assert problem.value.path == str(path)
 
 
 def test_without_a_mask_sites_without_data_are_no_cortex() -> None:
@@ -344,20 +301,23 @@ def test_an_annotation_of_fsaverage_serves_fsaverage5(tmp_path: Path) -> None:
 
 def test_files_that_are_no_atlas(tmp_path: Path) -> None:
     good = annot(tmp_path / "lh.annot")
-    with pytest.raises(FileNotFoundError, match=r"no atlas file .*absent\.annot"):
-        read_atlas(tmp_path / "absent.annot", SITES, "left")
+    empty = annot(tmp_path / "none.annot", np.zeros_like(KEYS))
     (tmp_path / "bad.annot").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"bad\.annot: claims 1852798056 vertices"):
-        read_atlas(tmp_path / "bad.annot", SITES, "left")
     (tmp_path / "atlas.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"\.annot, \.label\.gii and \.dlabel\.nii are read"):
-        read_atlas(tmp_path / "atlas.txt", SITES, "left")
-    with pytest.raises(ValueError, match="2562 vertices in the left hemisphere; the mesh has 642"):
-        read_atlas(good, Sites.named("fsaverage3"), "left")
-    with pytest.raises(ValueError, match="no regions of the right hemisphere"):
-        read_atlas(good, Sites.named("fsaverage4", hemi="both"), "both")
-    with pytest.raises(ValueError, match="names no region"):
-        read_atlas(annot(tmp_path / "none.annot", np.zeros_like(KEYS)), SITES, "left")
+    both = Sites.named("fsaverage4", hemi="both")
+    cases = [
+        (tmp_path / "bad.annot", SITES, "left"),
+        (tmp_path / "atlas.txt", SITES, "left"),
+        (good, Sites.named("fsaverage3"), "left"),
+        (good, both, "both"),
+        (empty, SITES, "left"),
+    ]
+    for path, sites, hemi in cases:
+        with pytest.raises(FileError) as problem:
+            read_atlas(path, sites, hemi)
+        assert problem.value.path == str(path)
+    with pytest.raises(FileNotFoundError):
+        read_atlas(tmp_path / "absent.annot", SITES, "left")
 
 
 def test_what_cannot_be_asked() -> None:
@@ -370,30 +330,7 @@ def test_what_cannot_be_asked() -> None:
     assert raised.value.argument == "maps"
     with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, atlas, n_spins=0)
-    assert (raised.value.argument, raised.value.found) == ("n_spins", 0)
+    assert raised.value.argument == "n_spins"
     with pytest.raises(ArgumentError) as raised:
         enrichment(np.ones((1, SITES.n)), SITES, ~WALL, Atlas(np.zeros(3, dtype=int), ("a",)))
-    assert (raised.value.argument, raised.value.found) == ("atlas.labels", "shape (3,)")
-    assert "(2562,)" in raised.value.expected
-
-
-def test_real_labels(data_folder: Path) -> None:
-    """The regions of aparc on fsaverage5 against a component that is one of them."""
-    with np.load(data_folder / "labels" / "labels_fsaverage5.npz") as archive:
-        assert any(name.startswith("aparc") for name in archive.files)
-        name = next(
-            name
-            for name in archive.files
-            if name.startswith("aparc") and not name.endswith("names")
-        )
-        labels = np.asarray(archive[name])[:10242].astype(np.int64)
-    sites = Sites.named("fsaverage5")
-    keys = np.unique(labels)
-    region = np.searchsorted(keys, labels)
-    target = int(np.argsort(np.bincount(region))[len(keys) // 2])
-    maps = 0.1 + (region == target)[None].astype(float)
-    found = overlap(fitted(maps, sites), Atlas(region, tuple(map(str, keys))), n_spins=50)
-    assert (
-        found.names[0] == f"{keys[target]}?"
-    )  # 50 rotations cannot tell 35 regions from chance, though p is small
-    assert found.table["p"][0] <= 0.05
+    assert raised.value.argument == "atlas.labels"

@@ -14,7 +14,7 @@ import icofactor as ico
 from helpers.refusals import refused
 from icofactor.assessment.bootstrap import _Resampling, bootstrap
 from icofactor.assessment.selection.data import Fitter, gather
-from icofactor.assessment.selection.heldout import _full_fit
+from icofactor.assessment.selection.heldout import fit_full
 from icofactor.cohort import create_store
 from icofactor.cohort.measures import Arrangement
 from icofactor.cohort.people import choose_scans
@@ -168,7 +168,7 @@ def test_people_left_out_change_no_bit(
     versions = (replace(data, X=Maps(X)), replace(data, X=Maps(poisoned), coarse=spoilt))
     fitter = Fitter(method, 2, 0)
     with np.errstate(invalid="ignore"):
-        maps = [_full_fit(version, fitter, K, train)[1] for version in versions]
+        maps = [fit_full(version, fitter, K, train)[2] for version in versions]
     np.testing.assert_array_equal(maps[0], maps[1])
 
 

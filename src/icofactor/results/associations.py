@@ -33,11 +33,11 @@ from icofactor.assessment.associations import (
     Associations,
     NormativeScores,
     associate,
+    beside_each_other,
     normative_scores,
     pls,
     taken_out_of,
 )
-from icofactor.assessment.associations._associate import beside_each_other
 from icofactor.assessment.associations.result import DESCRIPTIONS
 from icofactor.cohort.people import MEASURE, bare, session_key
 from icofactor.cohort.problems import some

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from scipy import stats
 import icofactor as ico
 from helpers import null_cohorts
 from icofactor.errors import ArgumentError
-from icofactor.io.tables import read_table
 
 N = 60
 RNG = np.random.default_rng(5)
@@ -146,47 +144,44 @@ def test_an_effect_beyond_the_smallest_number_has_a_p_value_over_terms() -> None
     assert np.median(rows(found, "sex")["p_corrected_all"]) > 0.5
 
 
-def test_what_a_panel_needs(found: Any) -> None:
+def test_expected_and_adjusted_loadings(found: Any) -> None:
     slope = rows(found.table, "age")["estimate"]
     curve = found.expected("age", 5)
-    np.testing.assert_allclose(
-        np.diff(curve.mean, axis=0)[0], slope * np.diff(curve.values)[0], rtol=1e-6
-    )
+    np.testing.assert_allclose(np.diff(curve.mean, axis=0)[0] / np.diff(curve.values)[0], slope)
     assert curve.values[[0, -1]].tolist() == [TABLE["age"].min(), TABLE["age"].max()]
     assert ((curve.low < curve.mean) & (curve.mean < curve.high)).all()
-    age, adjusted = found.adjusted("age")  # a line through these points has the slope of the model
-    np.testing.assert_array_equal(age, TABLE["age"])
-    np.testing.assert_allclose([np.polyfit(age, one, 1)[0] for one in adjusted.T], slope, rtol=1e-6)
+    # A line through adjusted loadings has the slope of the model.
+    age, adjusted = found.adjusted("age")
+    np.testing.assert_allclose(np.polyfit(age, adjusted, 1)[0], slope)
     levels = found.expected("group")
-    assert levels.values.tolist() == ["control", "other", "patient"]
     contrast = rows(found.contrasts, "group: patient - control")["estimate"]
     np.testing.assert_allclose(levels.mean[2] - levels.mean[0], contrast, rtol=1e-9)
     group, adjusted = found.adjusted("group")
-    np.testing.assert_allclose(
-        [adjusted[group == level].mean(axis=0) for level in levels.values], levels.mean
-    )
+    means = [adjusted[group == level].mean(axis=0) for level in levels.values]
+    np.testing.assert_allclose(means, levels.mean)
     maps = found.effects(np.eye(4, 7))
-    np.testing.assert_allclose(maps["age"][:4], rows(found.table, "age")["estimate"])
-    assert set(maps) == {
-        "age",
-        "sex",
-        "group[other]",
-        "group[patient]",
-        "group: patient - control",
-        "age: 70 - 30",
-    }
+    np.testing.assert_allclose(maps["age"][:4], slope)
+    assert {"sex", "group[other]", "group: patient - control"} < set(maps)
     with pytest.raises(ArgumentError):
         found.expected("site")
-    assert "component01  age: t = " in str(found)
 
 
-def test_the_same_seed_gives_the_same_answer() -> None:
-    one, two, other = (
-        ico.associate(Y, TABLE, "age + site", n_permutations=50, random_state=s).table
-        for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one["p_permutation"], two["p_permutation"])
-    assert (one["p_permutation"] != other["p_permutation"]).any()
+def test_missing_values_are_refused_or_skipped() -> None:
+    age = TABLE["age"].astype(object)
+    age[[3, 7, 30]] = ["n/a", None, np.nan]
+    family = np.array(["", *map(str, np.arange(1, N) // 2)])
+    gaps = {**TABLE, "age": age, "family": family}
+    for argument, groups, missing in (("formula", None, [3, 7, 30]), ("groups", "family", [0])):
+        formula = "age + sex" if groups is None else "sex"
+        with pytest.raises(ArgumentError) as problem:
+            ico.associate(Y, gaps, formula, groups=groups)
+        assert problem.value.argument == argument
+        assert all(f"sub-{row:02d}" in str(problem.value) for row in missing)
+        associations = ico.associate(
+            Y, gaps, formula, groups=groups, missing_covariates="skip", n_permutations=0
+        )
+        np.testing.assert_array_equal(associations.rows, np.setdiff1d(np.arange(N), missing))
+    assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
 
 
 def test_repeated_scans_have_random_intercepts() -> None:
@@ -227,9 +222,7 @@ def test_groups_of_unequal_size_change_places_with_their_like() -> None:
     table = {"arm": np.array(["a", "b"])[unequal % 2]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y[:35], table, "arm", groups=unequal)
-    assert problem.value.argument == "groups" and "arm differs only between groups" in str(
-        problem.value
-    )
+    assert problem.value.argument == "groups"
     assert np.isnan(
         ico.associate(Y[:35], table, "arm", groups=unequal, n_permutations=0).table["p_permutation"]
     ).all()
@@ -264,87 +257,44 @@ def test_covariates_of_the_fit_are_not_tested() -> None:
     ):
         with pytest.raises(ArgumentError) as problem:
             ico.associate(model, cohort.participants, n_permutations=0, **more)
-        assert problem.value.argument == argument and "out of the maps" in str(problem.value)
-
-
-def test_rows_without_a_group_are_missing_values() -> None:
-    gaps = {**TABLE, "family": ["", *[i // 2 for i in range(1, N)]]}
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(Y, gaps, "age", groups="family")
-    assert problem.value.argument == "groups" and "'family' in sub-00:" in str(problem.value)
-    found = ico.associate(
-        Y, gaps, "age", groups="family", missing_covariates="skip", n_permutations=20
-    )
-    assert set(found.table["n"]) == {N - 1}
-
-
-def test_missing_values_are_listed_whole_or_skipped() -> None:
-    age = TABLE["age"].astype(object)
-    age[[3, 7, 30]] = ["n/a", None, np.nan]
-    gaps = {**TABLE, "age": age, "sex": ["", *TABLE["sex"][1:]]}
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(Y, gaps, "age + sex")
-    assert "'age' in sub-03, sub-07, sub-30; 'sex' in sub-00" in str(problem.value)
-    assert "missing_covariates='skip'" in str(problem.value)
-    found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
-    assert set(found.table["n"]) == {N - 4}
-    np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
-    assert found.notes == (
-        "left out because a covariate is missing: sub-00, sub-03, sub-07, sub-30",
-    )
-    assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
+        assert problem.value.argument == argument
 
 
 def test_the_groups_themselves_are_not_a_term() -> None:
     twice = {"family": np.arange(N) // 2, "age": TABLE["age"]}
     with pytest.raises(ArgumentError) as problem:
         ico.associate(Y, twice, "age + C(family)", groups="family")
-    assert (
-        problem.value.argument == "formula"
-        and "C(family) and the groups of rows cannot be distinguished" in str(problem.value)
-    )
+    assert problem.value.argument == "formula"
 
 
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "formula",
-        {"formula": "agee + sex"},
-        "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'",
-    ),
-    ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
-    (
-        "formula",
-        {"table": {**TABLE, "age": 1e200 * np.arange(N)}},
-        "up to 5.9e+201: use another unit",
-    ),
-    (
-        "formula",
-        {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"},
-        f"'{'9' * 40}' in",
-    ),
-    ("groups", {"groups": "family"}, "no column 'family'"),
-    ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
-    ("groups", {"groups": ["a"] * N}, "one group of all rows"),
-    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
-    ("table", {"table": 7}, "a int"),
-    ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),
-    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}, "finite"),
-    ("loadings", {"loadings": ico.CorticalFactorization(2)}, "not fitted"),
-    ("contrast", {"contrast": "group: patient - martian"}, "control, other, patient"),
-    ("contrast", {"contrast": "patient - control"}, "COLUMN: VALUE - VALUE"),
-    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}, "two numbers from"),
-    ("n_permutations", {"n_permutations": -1}, "whole number"),
-    ("missing_covariates", {"missing_covariates": "drop"}, "'raise' or 'skip'"),
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("formula", {"formula": "agee + sex"}),
+    ("formula", {"table": {**TABLE, "age": [7] * N}}),
+    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}),
+    ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}),
+    ("groups", {"groups": "family"}),
+    ("groups", {"groups": [1, 2]}),
+    ("groups", {"groups": ["a"] * N}),
+    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}),
+    ("table", {"table": 7}),
+    ("loadings", {"loadings": Y[:, 0]}),
+    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}),
+    ("loadings", {"loadings": ico.CorticalFactorization(2)}),
+    ("contrast", {"contrast": "group: patient - martian"}),
+    ("contrast", {"contrast": "patient - control"}),
+    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}),
+    ("n_permutations", {"n_permutations": -1}),
+    ("missing_covariates", {"missing_covariates": "drop"}),
 ]
 
 
-@pytest.mark.parametrize(("argument", "change", "says"), BAD)
-def test_bad_input_is_one_clear_line(argument: str, change: dict[str, Any], says: str) -> None:
-    given = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
+@pytest.mark.parametrize(("argument", "change"), BAD)
+def test_bad_input_names_the_argument(argument: str, change: dict[str, Any]) -> None:
+    arguments = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
     with pytest.raises(ArgumentError) as problem:
-        ico.associate(**given)
+        ico.associate(**arguments)
     assert problem.value.argument == argument
-    assert says in str(problem.value) and "\n" not in str(problem.value)
+    assert "\n" not in str(problem.value)
 
 
 # ---------------------------------------------------------------------- what it promises
@@ -367,17 +317,3 @@ def test_repeated_scans_without_groups_find_what_is_not_there() -> None:
 @pytest.mark.parametrize("kind", null_cohorts.KINDS)
 def test_intervals_cover_a_planted_effect(kind: str) -> None:
     assert 0.93 <= null_cohorts.covered(kind, 500, at_once=20) <= 0.97
-
-
-def test_real_thickness(data_folder: Path, thickness: np.ndarray) -> None:
-    """Thickness falls with age; 37 of 200 people have no age, and are named."""
-    table, _ = read_table(data_folder / "thickness_participants_n200.tsv")
-    means = thickness[:, :10242].mean(axis=1, keepdims=True).astype(np.float64)
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(means, table, "age + group")
-    assert str(problem.value).count("sub-") >= 37
-    found = ico.associate(
-        means, table, "age + group", missing_covariates="skip", n_permutations=999
-    )
-    age = rows(found.table, "age")
-    assert age["n"][0] == 163 and age["estimate"][0] < 0 and age["p_permutation"][0] < 0.05

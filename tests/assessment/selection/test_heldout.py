@@ -10,18 +10,15 @@ import pytest
 from helpers.coarse_cohorts import (
     METHOD,
     Recorder,
+    block_errors,
     gathered,
+    heldout_errors,
     predict_block,
     three_components,
     with_X,
 )
 from icofactor.assessment.selection.data import Coarse, Fitter
-from icofactor.assessment.selection.heldout import (
-    bicross_validation,
-    face_groups,
-    heldout_full,
-    heldout_subjects,
-)
+from icofactor.assessment.selection.heldout import face_groups, heldout_full
 from icofactor.factorization._lift import lift, loadings
 from icofactor.factorization.methods import method_named
 
@@ -41,11 +38,11 @@ def test_held_out_subjects_do_not_touch_the_fit() -> None:
     """Not a number in them, every fit still has the same bits; only the errors know."""
     data = gathered(three_components()).coarse
     clean = Recorder()
-    expected = heldout_subjects(data, clean, RANK, fold)
+    expected = heldout_errors(data, clean, RANK, fold)
     for f in range(4):
         other = poisoned(data, np.flatnonzero(fold == f), np.arange(data.stats.n_columns), np.nan)
         with np.errstate(invalid="ignore"), pytest.raises((ValueError, np.linalg.LinAlgError)):
-            heldout_subjects(
+            heldout_errors(
                 other, Recorder(), RANK, np.where(fold == f, 0, 1)
             )  # there it is in the fit: refused
         found = Recorder()(other.subset(np.flatnonzero(fold != f)), RANK, f)
@@ -54,20 +51,9 @@ def test_held_out_subjects_do_not_touch_the_fit() -> None:
         assert found.penalty == clean.seen[f].penalty  # type: ignore[attr-defined]
     doubled = poisoned(data, np.flatnonzero(fold == 2), np.arange(5), 3 * data.L.max())
     changed = Recorder()
-    errors = heldout_subjects(doubled, changed, RANK, fold)
+    errors = heldout_errors(doubled, changed, RANK, fold)
     np.testing.assert_array_equal(changed.seen[2].B, clean.seen[2].B)  # type: ignore[attr-defined]
     assert errors[2] != expected[2]
-
-
-def test_the_fit_is_that_of_a_cohort_without_the_held_out_subjects() -> None:
-    """The whole way, from files on: a cohort that never had the test subjects gives the same fit."""
-    cohort = three_components()
-    data, record = gathered(cohort).coarse, Recorder()
-    heldout_subjects(data, record, RANK, fold)
-    for f in range(4):
-        alone = gathered(with_X(cohort, cohort.X, np.flatnonzero(fold != f))).coarse
-        found = Recorder()(alone.stats, RANK, f)
-        np.testing.assert_array_equal(found.B, record.seen[f].B)  # type: ignore[attr-defined]
 
 
 def test_left_out_blocks_do_not_touch_their_prediction() -> None:
@@ -117,10 +103,10 @@ def test_exact_factors_leave_no_error() -> None:
     )
     fit = Fitter(METHOD, 8, 0)
     part, group = np.arange(48) % 3, face_groups(data, rng)
-    assert heldout_subjects(exact, fit, 3, fold).max() < 0.02
-    assert bicross_validation(exact, fit, 3, part, group).max() < 0.02
-    assert heldout_subjects(exact, fit, 2, fold).min() > 0.05
-    assert bicross_validation(exact, fit, 2, part, group).min() > 0.05
+    assert heldout_errors(exact, fit, 3, fold).max() < 0.02
+    assert block_errors(exact, fit, 3, part, group).max() < 0.02
+    assert heldout_errors(exact, fit, 2, fold).min() > 0.05
+    assert block_errors(exact, fit, 2, part, group).min() > 0.05
 
 
 def test_face_groups_keep_parents_together() -> None:

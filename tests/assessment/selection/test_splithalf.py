@@ -68,18 +68,15 @@ def test_strata_are_combinations_and_numbers_are_cut_at_quartiles() -> None:
     assert not strata_of(people, [], 16).any()
     with pytest.raises(ArgumentError) as raised:
         strata_of(people, ["scanner"], 16)
-    assert (raised.value.argument, raised.value.found) == ("stratify", "scanner")
-    assert "sex, age" in raised.value.expected
+    assert raised.value.argument == "stratify"
 
 
 def test_two_copies_of_the_same_subjects_agree_wholly() -> None:
     data = gathered(three_components()).coarse
     twice = data.with_means(np.vstack([data.means, data.means]))
-    found = split_halves(
-        [twice], Fitter(METHOD, 6, 0), 3, [np.repeat([0, 1], len(data.means))], [(7,)]
-    )[0]
+    found = split_halves(twice, Fitter(METHOD, 6, 0), [3], np.repeat([0, 1], len(data.means)), 7)[0]
     assert found[1] > 0.99 and found[2] > 0.95
-    apart = split_halves([data], Fitter(METHOD, 6, 0), 3, [np.arange(48) % 2], [(7,)])[0]
+    apart = split_halves(data, Fitter(METHOD, 6, 0), [3], np.arange(48) % 2, 7)[0]
     assert apart[1] < found[1]
 
 
