@@ -87,12 +87,13 @@ class FitResult:
         lines = [cohort]
         if self.scans is not None and self.scans.sentence:
             lines.append(f"{self.scans.sentence}.")
+        # Shares of variance refer to what harmonization and covariates leave.
         lines += self._adjustments()
         is_adjusted = model.covariates_ is not None or model.harmonization_ is not None
-        whole = "the rest" if is_adjusted else "the between-subject variance"
+        variance = "the rest" if is_adjusted else "the between-subject variance"
         n = len(model.components_)
-        verb = "explain" if n > 1 else "explains"
-        share = f"{100 * model.explained_:.0f} % of {whole}"
+        verb = "explains" if n == 1 else "explain"
+        share = f"{100 * model.explained_:.0f} % of {variance}"
         lines.append(f"{counted(n, 'component')} {verb} {share}.")
         if self.explained:
             shares = [f"{name} {100 * share:.0f} %" for name, share in self.explained.items()]
@@ -142,12 +143,14 @@ class FitResult:
     def written(self) -> str:
         """Return the names of the files as text."""
         paths = [file.relative_to(self.folder).parts for file in self.files]
+        # Folders are counted, not listed.
         n_inside = Counter(parts[0] for parts in paths if len(parts) > 1)
         names = dict.fromkeys(parts[0] for parts in paths)
         lines = [f"Written to {self.folder}:"]
         for name in names:
             files = f"/ ({counted(n_inside[name], 'file')})" if name in n_inside else ""
             lines.append(f"  {name}{files}")
+        # Maps of the earlier fit are as many as those listed above.
         removed = [
             file.name
             for file in self.removed
@@ -256,6 +259,7 @@ def fit_cohort(
         n_sites = cohort.sites.of_measure().n
         map_columns(n_sites, cohort.hemisphere, mesh_name_of(cohort.sites))
     scans = fit_on
+    # The command line chooses scans before it reads any map.
     if not isinstance(scans, Scans):
         seed = model.random_state if isinstance(model.random_state, int) else 0
         scans = choose_scans(cohort, scans, groups, order, seed)
@@ -308,6 +312,7 @@ def fit_cohort(
     explained = {}
     if measures is not None and shares is not None:
         explained = dict(zip(measures.names, shares.tolist(), strict=True))
+    # Until here nothing was written.
     files = write_fit(description, folder, stages)
     return FitResult(model, data, folder.path, files, messages, folder.removed, scans, explained)
 

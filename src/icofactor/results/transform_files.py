@@ -304,15 +304,17 @@ class _Axes:
         for value in _ticks(self.x) if x_ticks else []:
             right, _ = self.at(value, self.y[0])
             elements.append(_text(f"{value:g}", right, bottom + 16))
-        elements.append(_text(x_name, (_WIDTH + _LEFT) / 2, _HEIGHT - 8, more=' class="soft"'))
+        elements.append(
+            _text(x_name, (_WIDTH + _LEFT) / 2, _HEIGHT - 8, attributes=' class="soft"')
+        )
         middle = (bottom + _MARGIN) / 2
         rotation = f' class="soft" transform="rotate(-90 14 {middle})"'
-        elements.append(_text(y_name, 14, middle, more=rotation))
+        elements.append(_text(y_name, 14, middle, attributes=rotation))
         return elements
 
 
-def _text(text: str, x: float, y: float, anchor: str = "middle", more: str = "") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{more}>{html.escape(text)}</text>'
+def _text(text: str, x: float, y: float, anchor: str = "middle", attributes: str = "") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{attributes}>{html.escape(text)}</text>'
 
 
 def _span(values: np.ndarray) -> Point:
