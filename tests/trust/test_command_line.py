@@ -1,9 +1,8 @@
-"""Hostile use of the command line: wrong things in every place, two processes in one place, killed processes."""
+"""Hostile use of the command line: wrong things in every place."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.stores import contents
 from icofactor.cli.main import main
-from icofactor.errors import ExistsError
 from icofactor.io.gifti import write_maps
-from icofactor.io.guard import hash_file
-from icofactor.io.publish import LIST
 from icofactor.results.folder import FitFolder
 from icofactor.sphere.sites import Sites
 
@@ -27,9 +22,9 @@ SITES = Sites.named("fsaverage3")
 READ = ["--mesh", "fsaverage3", "--hemisphere", "left"]
 
 
-def write_fit(out: Path, overwrite: bool = False) -> None:
+def write_fit(out: Path) -> None:
     """A folder as a fit leaves one: maps, and the list of its files."""
-    with FitFolder(out, overwrite).filled() as new:
+    with FitFolder(out).filled() as new:
         maps = new / "hemi-L_space-fsaverage_den-642_desc-icofactor_components.shape.gii"
         write_maps(maps, np.ones((2, SITES.n)), "left")
         (new / "provenance.json").write_text("{}")
@@ -172,83 +167,3 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(place: Path) -> None:
     finally:
         os.close(sink)
     assert (done.returncode, done.stderr) == (1, "")
-
-
-@pytest.mark.parametrize("inner", ["figures", "tables"])
-def test_results_in_folders_replace_only_icofactors_own(tmp_path: Path, inner: str) -> None:
-    from icofactor.io.publish import Publication
-
-    def write(text: str, overwrite: bool) -> None:
-        with Publication(tmp_path, overwrite).filled() as made:
-            (made / inner).mkdir()
-            (made / inner / "a.tsv").write_text(text)
-            (made / "page.html").write_text(text)
-
-    mine = tmp_path / inner / "a.tsv"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    for overwrite in (False, True):
-        with pytest.raises(
-            FileExistsError,
-            match=r"a\.tsv exists and is not a result that this command may replace",
-        ):
-            write("old", overwrite)
-        assert contents(tmp_path) == {f"{inner}/a.tsv": b"mine"}
-    mine.unlink()
-    mine.parent.rmdir()
-    write("old", overwrite=False)
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
-        write("new", overwrite=False)
-    write("new", overwrite=True)
-    assert mine.read_text() == "new" and (tmp_path / "page.html").read_text() == "new"
-
-
-# ---------------------------------------------------------------------- processes
-
-KILLED = """
-import sys, time
-from pathlib import Path
-from icofactor.results.folder import FitFolder
-
-with FitFolder(Path(sys.argv[1]), overwrite=True).filled() as new:
-    (new / "first.txt").write_text("half")
-    print("here", flush=True)
-    time.sleep(600)
-"""
-needs_locks = pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
-
-
-@needs_locks
-def test_what_a_killed_process_left_is_removed_by_the_next_and_only_then(tmp_path: Path) -> None:
-    """A fit stops while it writes; another one finishes beside it, and after the kill a third cleans up."""
-    out = tmp_path / "out"
-    write_fit(out)
-    before = contents(out)
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "here\n"
-        write_fit(out, overwrite=True)
-        assert len(list(out.glob(".tmp-*"))) == 1, "the other's, which is alive"
-        writer.send_signal(signal.SIGKILL)
-    assert {
-        name: data for name, data in contents(out).items() if not name.startswith(".tmp-")
-    } == before
-    write_fit(out, overwrite=True)
-    assert contents(out) == before
-
-
-def test_a_linked_folder_of_figures_is_not_followed(tmp_path: Path) -> None:
-    """An earlier fit's list may name figures; where that folder is a link, they are someone else's."""
-    out, pictures = tmp_path / "out", tmp_path / "pictures"
-    write_fit(out)
-    pictures.mkdir()
-    (pictures / "holiday.png").write_text("mine")
-    (out / "figures").symlink_to(pictures)
-    named = f'"figures/holiday.png": "{hash_file(pictures / "holiday.png")}", "provenance.json"'
-    (out / LIST).write_text((out / LIST).read_text().replace('"provenance.json"', named))
-    for figures in (True, False):
-        with pytest.raises(ExistsError, match="is not a result that this command may replace"):
-            FitFolder(out, overwrite=True, figures=figures)
-    assert (pictures / "holiday.png").read_text() == "mine"
