@@ -49,64 +49,51 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WRONG: list[tuple[str, list[str]]] = [
-    *(
-        (f"fit {name}", ["fit", name, "-o", "out"])
-        for name in ("empty", "empty.npy", "loop", "folders", "no", "no*")
-    ),
-    ("a fit as maps", ["fit", "fit", "-o", "out"]),
-    ("no such mesh", ["fit", "maps", "--mesh", "fsaverage99", "-o", "out"]),
-    ("a folder as mesh", ["fit", "maps", "--mesh", "empty", "-o", "out"]),
-    ("a folder as mask", ["fit", "maps", *READ, "--mask", "empty", "-o", "out"]),
-    ("a folder as table", ["fit", "maps", *READ, "--participants", "empty", "-o", "out"]),
-    ("a loop as table", ["fit", "maps", *READ, "--participants", "loop", "-o", "out"]),
-    ("nobody to exclude", ["fit", "maps", *READ, "--exclude", "nobody", "-o", "out"]),
-    ("smoothing nan", ["fit", "maps", *READ, "--smoothing", "nan", "-o", "out"]),
-    ("smoothing below 0", ["fit", "maps", *READ, "--smoothing", "-1", "-o", "out"]),
-    *(
-        (f"components {n}", ["fit", "maps", *READ, "--n-components", n, "-o", "out"])
-        for n in ("0", "-1", "1" + "0" * 30)
-    ),
-    ("level below 0", ["fit", "maps", *READ, "--level", "-1", "-o", "out"]),
-    ("no starts", ["fit", "maps", *READ, "--n-starts", "0", "-o", "out"]),
-    ("seed below 0", ["fit", "maps", *READ, "--random-seed", "-1", "-o", "out"]),
-    (
-        "no such column",
-        ["fit", "maps", *READ, "--covariates", "age", "--n-components", "2", "-o", "out"],
-    ),
-    ("a file as output", ["fit", "maps", *READ, "--n-components", "2", "-o", "file"]),
-    ("a file on the way", ["fit", "maps", *READ, "--n-components", "2", "-o", "file/out"]),
-    ("a name too long", ["fit", "maps", *READ, "--n-components", "2", "-o", "x" * 300]),
-    ("no model", ["transform", "maps", "maps", "-o", "new.tsv"]),
-    ("no model at all", ["transform", "no", "maps", "-o", "new.tsv"]),
-    ("a fit without model", ["report", "fit", "-o", "out"]),
-    ("maps as fit", ["report", "maps", "-o", "out"]),
-    ("too many ranks", ["select", "maps", *READ, "--ranks", "2-999999999999", "-o", "out"]),
-    ("no splits", ["select", "maps", *READ, "--ranks", "2", "--splits", "0", "-o", "out"]),
-    ("maps as store", ["prepare", "maps", *READ, "-o", "maps"]),
-    ("a file as store", ["prepare", "maps", *READ, "-o", "file"]),
-    (
-        "nan deviations",
-        ["prepare", "maps", *READ, "--limit-outliers", "--n-deviations", "nan", "-o", "out"],
-    ),
-    ("no tree", ["prepare", "thickness", "empty", "--spheres", "empty", "-o", "out"]),
-    ("no subjects", ["demo", "out", "--n-subjects", "0"]),
-    ("a file as demo", ["demo", "file"]),
-]
+# What is wrong → the command; {read} says how to read the maps.
+WRONG = {
+    "an empty folder": "fit empty -o out",
+    "an empty file": "fit empty.npy -o out",
+    "a loop": "fit loop -o out",
+    "a loop of folders": "fit folders -o out",
+    "no files": "fit no* -o out",
+    "a fit as maps": "fit fit -o out",
+    "no such mesh": "fit maps --mesh fsaverage99 -o out",
+    "a folder as mask": "fit maps {read} --mask empty -o out",
+    "a loop as table": "fit maps {read} --participants loop -o out",
+    "nobody to exclude": "fit maps {read} --exclude nobody -o out",
+    "smoothing": "fit maps {read} --smoothing nan -o out",
+    "components": "fit maps {read} --n-components 0 -o out",
+    "very many components": f"fit maps {{read}} --n-components 1{'0' * 30} -o out",
+    "level": "fit maps {read} --level -1 -o out",
+    "seed": "fit maps {read} --random-seed -1 -o out",
+    "no such column": "fit maps {read} --covariates age --n-components 2 -o out",
+    "a file as output": "fit maps {read} --n-components 2 -o file",
+    "a file on the way": "fit maps {read} --n-components 2 -o file/out",
+    "a name too long": f"fit maps {{read}} --n-components 2 -o {'x' * 300}",
+    "someone else's folder": "fit maps {read} --n-components 2 -o folders --overwrite",
+    "no model": "transform maps maps -o new.tsv",
+    "a fit without model": "report fit -o out",
+    "maps as fit": "report maps -o out",
+    "too many ranks": "select maps {read} --ranks 2-999999999999 -o out",
+    "maps as store": "prepare maps {read} -o maps",
+    "deviations": "prepare maps {read} --limit-outliers --n-deviations nan -o out",
+    "no tree": "prepare thickness empty --spheres empty -o out",
+    "no subjects": "demo out --n-subjects 0",
+}
 
 
-@pytest.mark.parametrize("words", [words for _, words in WRONG], ids=[name for name, _ in WRONG])
+@pytest.mark.parametrize("words", WRONG.values(), ids=WRONG.keys())
 def test_wrong_things_are_refused_and_leave_nothing(
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    words: list[str],
+    words: str,
 ) -> None:
     monkeypatch.chdir(place)
     before = {str(path) for path in place.rglob("*")}
-    assert main([*words, "-q"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"icofactor {words[0]}: ") and "Errno" not in told, told
+    assert main([*words.format(read=" ".join(READ)).split(), "-q"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"icofactor {words.split()[0]}: ") and "Errno" not in message
     assert {str(path) for path in place.rglob("*")} == before
     assert (place / "file").read_text() == "mine"
 
