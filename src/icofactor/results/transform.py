@@ -308,7 +308,8 @@ def _solve(model: CorticalFactorization, sums: _Sums) -> tuple[np.ndarray, np.nd
     scheme = method_named(model.solution_.method).scheme
     penalty = model.solution_.penalty
     WW = gram(sums.W, sums.weights)
-    C = loadings(sums.WX, WW, scheme, penalty)
+    # Loadings of projections are WᵀX itself, which the errors below still need.
+    C = loadings(sums.WX, WW, scheme, penalty).copy()
     error = sums.error(C, WW)
     # Subjects with missing sites have a problem of their own.
     for subjects, WW_of_subjects in sums.grams(WW):
