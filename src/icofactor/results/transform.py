@@ -422,7 +422,7 @@ class _Sums:
     @classmethod
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
         """Pass over the maps of new subjects."""
-        maps = model._fitted_maps(data)
+        maps = model._fitted_maps(data, data.X.executor)
         n = maps.n_subjects
         used = _used_sites(model)
         weights = model._used_weights
