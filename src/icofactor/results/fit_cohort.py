@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -266,13 +266,16 @@ def fit_cohort(
     stages = Stages(verbose)
     seconds = dict(timing or {})
     fitted_cohort = scans.of(cohort)
-    data = _adjusted(
-        _with_executor(fitted_cohort, executor),
-        model,
-        as_combat(harmonize, keep) or model.harmonize,
-        covariates,
-        lambda name: _stage(stages, seconds, name),
-    )
+    data = _with_executor(fitted_cohort, executor)
+    combat = as_combat(harmonize, keep) or model.harmonize
+    if combat is not None:
+        with _stage(stages, seconds, "harmonization"):
+            data = model.harmonized(data, combat)
+    if covariates:
+        with _stage(stages, seconds, "covariates"):
+            nonnegative = not model.takes_negative
+            step = Covariates.fit(data, covariates, mask=model.mask, nonnegative=nonnegative)
+            data = step.apply(data)
     # The other scans are adjusted before the fit, so that problems show in time.
     other_rows = np.setdiff1d(np.arange(len(cohort.subjects)), scans.rows)
     other_scans = None
@@ -315,25 +318,6 @@ def fit_cohort(
     # Until here nothing was written.
     files = write_fit(description, folder, stages)
     return FitResult(model, data, folder.path, files, messages, folder.removed, scans, explained)
-
-
-def _adjusted(
-    data: Any,
-    model: CorticalFactorization,
-    combat: ComBat | None,
-    columns: Sequence[str] | Coded | None,
-    stage: Callable[[str], AbstractContextManager[object]],
-) -> Any:
-    """Return data after harmonization and covariates, if there are any."""
-    if combat is not None:
-        with stage("harmonization"):
-            data = model.harmonized(data, combat)
-    if columns:
-        with stage("covariates"):
-            nonnegative = not model.takes_negative
-            step = Covariates.fit(data, columns, mask=model.mask, nonnegative=nonnegative)
-            data = step.apply(data)
-    return data
 
 
 def _with_executor(cohort: Any, executor: Executor | None) -> Any:
