@@ -49,6 +49,7 @@ _BLUE = "#0b6ea8"
 _ORANGE = "#d55e00"
 _GREY = "#8a939e"
 _DENSE = "; darker: more subjects, all of whom are in the table"
+# Pixels from the left and from the top.
 Point = tuple[float, float]
 
 
