@@ -335,7 +335,7 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             X = self.harmonized(X, self.harmonize)
             maps, placement = read_input(X, self.mesh, self.hemi)
             check_executor(executor)
-            maps = replace(maps, executor=executor or maps.executor)
+            maps = replace(maps, executor=executor)
             mask = check_mask(placement.mask if self.mask is None else self.mask, placement.sites)
             # Weights have a mean of 1 over the sites in use.
             whole, weighting = weighted_sites(placement.sites, mask, self.weights, placement.hemi)

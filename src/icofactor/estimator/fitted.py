@@ -106,7 +106,7 @@ class FittedMaps:
             raise ArgumentError("X", "has no subjects (0 rows)")
         # A wrong executor is refused before the first block is read.
         check_executor(executor)
-        maps = replace(maps, executor=executor or maps.executor)
+        maps = replace(maps, executor=executor)
         if self.mask_ is not None:
             maps = maps.subset(sites=self.mask_)
         return self.centering_.at(self.mask_).applied(maps)

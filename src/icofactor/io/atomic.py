@@ -44,7 +44,9 @@ def atomic_path(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
     except OSError as problem:
         raise with_final_name(problem, temporary, target) from problem
     finally:
-        temporary.unlink(missing_ok=True)
+        # On a disk that may not be written to, the first error is the one to raise.
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def check_target(target: Path, overwrite: bool) -> None:

@@ -66,6 +66,7 @@ _NORMATIVE = "normative.tsv"
 # Columns that join tables, as in BIDS.
 _ID = "participant_id"
 _SESSION = "session_id"
+# 1 for scans that were fitted, where some were not.
 _FITTED = "fitted"
 _COMPONENT = re.compile(r"component\d+")
 # Columns that the norm of a reference group depends on if no formula is given.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,13 @@ class FitResult:
         lines = [cohort]
         if self.scans is not None and self.scans.sentence:
             lines.append(f"{self.scans.sentence}.")
+        # Shares of variance refer to what harmonization and covariates leave.
         lines += self._adjustments()
         is_adjusted = model.covariates_ is not None or model.harmonization_ is not None
-        whole = "the rest" if is_adjusted else "the between-subject variance"
+        variance = "the rest" if is_adjusted else "the between-subject variance"
         n = len(model.components_)
-        verb = "explain" if n > 1 else "explains"
-        share = f"{100 * model.explained_:.0f} % of {whole}"
+        verb = "explains" if n == 1 else "explain"
+        share = f"{100 * model.explained_:.0f} % of {variance}"
         lines.append(f"{counted(n, 'component')} {verb} {share}.")
         if self.explained:
             shares = [f"{name} {100 * share:.0f} %" for name, share in self.explained.items()]
@@ -142,12 +143,14 @@ class FitResult:
     def written(self) -> str:
         """Return the names of the files as text."""
         paths = [file.relative_to(self.folder).parts for file in self.files]
+        # Folders are counted, not listed.
         n_inside = Counter(parts[0] for parts in paths if len(parts) > 1)
         names = dict.fromkeys(parts[0] for parts in paths)
         lines = [f"Written to {self.folder}:"]
         for name in names:
             files = f"/ ({counted(n_inside[name], 'file')})" if name in n_inside else ""
             lines.append(f"  {name}{files}")
+        # Maps of the earlier fit are as many as those listed above.
         removed = [
             file.name
             for file in self.removed
@@ -256,19 +259,23 @@ def fit_cohort(
         n_sites = cohort.sites.of_measure().n
         map_columns(n_sites, cohort.hemisphere, mesh_name_of(cohort.sites))
     scans = fit_on
+    # The command line chooses scans before it reads any map.
     if not isinstance(scans, Scans):
         seed = model.random_state if isinstance(model.random_state, int) else 0
         scans = choose_scans(cohort, scans, groups, order, seed)
     stages = Stages(verbose)
     seconds = dict(timing or {})
     fitted_cohort = scans.of(cohort)
-    data = _adjusted(
-        _with_executor(fitted_cohort, executor),
-        model,
-        as_combat(harmonize, keep) or model.harmonize,
-        covariates,
-        lambda name: _stage(stages, seconds, name),
-    )
+    data = _with_executor(fitted_cohort, executor)
+    combat = as_combat(harmonize, keep) or model.harmonize
+    if combat is not None:
+        with _stage(stages, seconds, "harmonization"):
+            data = model.harmonized(data, combat)
+    if covariates:
+        with _stage(stages, seconds, "covariates"):
+            nonnegative = not model.takes_negative
+            step = Covariates.fit(data, covariates, mask=model.mask, nonnegative=nonnegative)
+            data = step.apply(data)
     # The other scans are adjusted before the fit, so that problems show in time.
     other_rows = np.setdiff1d(np.arange(len(cohort.subjects)), scans.rows)
     other_scans = None
@@ -308,27 +315,9 @@ def fit_cohort(
     explained = {}
     if measures is not None and shares is not None:
         explained = dict(zip(measures.names, shares.tolist(), strict=True))
+    # Until here nothing was written.
     files = write_fit(description, folder, stages)
     return FitResult(model, data, folder.path, files, messages, folder.removed, scans, explained)
-
-
-def _adjusted(
-    data: Any,
-    model: CorticalFactorization,
-    combat: ComBat | None,
-    columns: Sequence[str] | Coded | None,
-    stage: Callable[[str], AbstractContextManager[object]],
-) -> Any:
-    """Return data after harmonization and covariates, if there are any."""
-    if combat is not None:
-        with stage("harmonization"):
-            data = model.harmonized(data, combat)
-    if columns:
-        with stage("covariates"):
-            nonnegative = not model.takes_negative
-            step = Covariates.fit(data, columns, mask=model.mask, nonnegative=nonnegative)
-            data = step.apply(data)
-    return data
 
 
 def _with_executor(cohort: Any, executor: Executor | None) -> Any:

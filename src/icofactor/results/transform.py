@@ -54,7 +54,7 @@ QUALITY = {
 _QUANTILE = 0.99
 # New subjects are compared with each other only if there are at least this many.
 _MIN_COHORT = 10
-# Names of unusual subjects in the summary.
+# Names of subjects in a message.
 _MAX_NAMES = 20
 # Steps that make maps comparable, so that differences between them do not matter.
 _STEPS_NOT_COMPARED = ("resample", "fill_from_neighbours")
@@ -308,7 +308,8 @@ def _solve(model: CorticalFactorization, sums: _Sums) -> tuple[np.ndarray, np.nd
     scheme = method_named(model.solution_.method).scheme
     penalty = model.solution_.penalty
     WW = gram(sums.W, sums.weights)
-    C = loadings(sums.WX, WW, scheme, penalty)
+    # Loadings of projections are WᵀX itself, which the errors below still need.
+    C = loadings(sums.WX, WW, scheme, penalty).copy()
     error = sums.error(C, WW)
     # Subjects with missing sites have a problem of their own.
     for subjects, WW_of_subjects in sums.grams(WW):
@@ -421,7 +422,7 @@ class _Sums:
     @classmethod
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
         """Pass over the maps of new subjects."""
-        maps = model._fitted_maps(data)
+        maps = model._fitted_maps(data, data.X.executor)
         n = maps.n_subjects
         used = _used_sites(model)
         weights = model._used_weights
@@ -532,15 +533,13 @@ def _check_missing(
     subjects = list(names)
     n_sites = len(sums.W)
     n_masked = int(masked.sum())
-    text = ""
-    if n_masked:
-        text = f"{counted(n_masked, 'site')} that the fit uses are NaN or zero in every new subject"
-    _check_share_missing(sums, subjects, n_masked, text)
+    _check_share_missing(sums, subjects)
     _check_missing_of_maps(sums, subjects)
     notes = []
     solved = "loadings are solved on the sites that a subject has"
     if n_masked:
-        notes.append(f"{text}; {solved}")
+        sites = counted(n_masked, "site")
+        notes.append(f"{sites} that the fit uses are NaN or zero in every new subject; {solved}")
     n_incomplete = int((sums.n_missing > n_masked).sum())
     if n_incomplete:
         verb = "has" if n_incomplete == 1 else "have"
@@ -552,28 +551,18 @@ def _check_missing(
     return notes
 
 
-def _check_share_missing(
-    sums: _Sums, subjects: Sequence[str], n_masked: int, masked_text: str
-) -> None:
+def _check_share_missing(sums: _Sums, subjects: Sequence[str]) -> None:
     """Refuse subjects that lack more than `MOST_MISSING` of the sites."""
     n_sites = len(sums.W)
     share = sums.n_missing / n_sites
-    worst = np.flatnonzero(share > MOST_MISSING)
-    if not len(worst):
-        return
-    advice = (
-        f"at most {100 * MOST_MISSING:g} % may be missing; give maps with the mesh and the mask of "
-        "the fit"
-    )
-    if n_masked > MOST_MISSING * n_sites:
-        problem = f"{masked_text}, {100 * n_masked / n_sites:.2g} % of its {n_sites}; {advice}"
-    else:
-        incomplete = some([subjects[number] for number in worst.tolist()], len(worst))
-        problem = (
-            f"{incomplete} lack up to {100 * share.max():.2g} % of the {n_sites} sites that the "
-            f"fit uses; {advice}, or leave subjects out with --exclude (exclude)"
+    incomplete = [subjects[number] for number in np.flatnonzero(share > MOST_MISSING).tolist()]
+    if incomplete:
+        raise CohortError(
+            "the new subjects",
+            f"{some(incomplete, _MAX_NAMES)} lack up to {100 * share.max():.2g} % of the {n_sites} "
+            f"sites that the fit uses; at most {100 * MOST_MISSING:g} % may be missing. Give maps "
+            "with the mesh and the mask of the fit, or leave subjects out with --exclude (exclude)",
         )
-    raise CohortError("the new subjects", problem)
 
 
 def _check_missing_of_maps(sums: _Sums, subjects: Sequence[str]) -> None:

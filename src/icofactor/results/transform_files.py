@@ -42,10 +42,6 @@ _MAX_ROWS = 200
 # With more dots than this, a chart shows their density in square cells of this many pixels.
 _MAX_DOTS = 2000
 _CELL = 5
-# Names in a chart; about the width of a letter and the height of a line, in pixels.
-_MAX_NAMES = 6
-_LETTER_WIDTH = 7
-_LINE_HEIGHT = 13
 # Components that all have their number below the chart; of more, every fifth.
 _MAX_NUMBERS = 25
 # Colours that colour-blind readers can tell apart.
@@ -53,6 +49,7 @@ _BLUE = "#0b6ea8"
 _ORANGE = "#d55e00"
 _GREY = "#8a939e"
 _DENSE = "; darker: more subjects, all of whom are in the table"
+# Pixels from the left and from the top.
 Point = tuple[float, float]
 
 
@@ -304,15 +301,17 @@ class _Axes:
         for value in _ticks(self.x) if x_ticks else []:
             right, _ = self.at(value, self.y[0])
             elements.append(_text(f"{value:g}", right, bottom + 16))
-        elements.append(_text(x_name, (_WIDTH + _LEFT) / 2, _HEIGHT - 8, more=' class="soft"'))
+        elements.append(
+            _text(x_name, (_WIDTH + _LEFT) / 2, _HEIGHT - 8, attributes=' class="soft"')
+        )
         middle = (bottom + _MARGIN) / 2
         rotation = f' class="soft" transform="rotate(-90 14 {middle})"'
-        elements.append(_text(y_name, 14, middle, more=rotation))
+        elements.append(_text(y_name, 14, middle, attributes=rotation))
         return elements
 
 
-def _text(text: str, x: float, y: float, anchor: str = "middle", more: str = "") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{more}>{html.escape(text)}</text>'
+def _text(text: str, x: float, y: float, anchor: str = "middle", attributes: str = "") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{attributes}>{html.escape(text)}</text>'
 
 
 def _span(values: np.ndarray) -> Point:
@@ -402,33 +401,10 @@ def _quality_chart(new: NewLoadings, units: str) -> str:
         elements += _dots(points, _GREY, ["fitted subject"] * n_fitted, 2.5)
     points = [axes.at(x, y) for x, y in zip(distance, residual, strict=True)]
     elements += _subject_dots(new, points, 3.5)
-    # Names of the most unusual subjects; all are in the table.
-    unusual = [number for number, reason in enumerate(new.quality["unusual"]) if reason]
-    unusual.sort(key=lambda number: -residual[number])
-    elements += _names([(*points[number], new.subjects[number]) for number in unusual[:_MAX_NAMES]])
     if max(len(fitted_distance), len(points)) > _MAX_DOTS:
         legend += _DENSE
     chart = _svg(elements, "Residual against distance of each subject")
     return f'{chart}<p class="about">{legend}</p>'
-
-
-def _names(points: Sequence[tuple[float, float, str]]) -> list[str]:
-    """Return names beside dots, without those that would cover an earlier one."""
-    elements = []
-    boxes: list[tuple[float, float, float]] = []
-    for x, y, name in points:
-        text = name[:30]
-        right = x - 6
-        line = y - 5
-        left = right - _LETTER_WIDTH * len(text)
-        is_free = all(
-            left >= box_right or box_left >= right or abs(line - box_line) >= _LINE_HEIGHT
-            for box_left, box_right, box_line in boxes
-        )
-        if is_free:
-            boxes.append((left, right, line))
-            elements.append(_text(text, right, line, "end"))
-    return elements
 
 
 def _loading_chart(new: NewLoadings, fitted: np.ndarray) -> str:

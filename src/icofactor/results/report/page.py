@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from icofactor.io.publish import FIGURES, TABLES, Names, Publication, reading
 from icofactor.results.assessment_text import with_assessment
 from icofactor.results.report.content import page_content, title_of
-from icofactor.results.report.panels import COMPONENTS, drawn_panels, is_panel
+from icofactor.results.report.panels import COMPONENTS, drawn_panels
 from icofactor.results.report.surfaces import Surfaces
 from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
 
@@ -117,11 +117,10 @@ def write_page(
     place = Publication(
         target,
         overwrite,
-        names=[PAGE, *(panels_in(target) if figures else [])],
+        names=[PAGE, SUMMARY],
         leaving=lambda listed: [name for name in listed if name.startswith(inner)],
         steady=[MODEL],  # the page is about the fit in its folder
     )
-    place.check([SUMMARY])
     with reading(source):  # tables that come later are not on the page
         fit, beside = read_fit(fitted, surfaces, atlas), tables_beside(target, source)
     with place.filled() as new:
@@ -151,14 +150,3 @@ def write_page(
 def _is_there(folder: Path, owned: Names, name: str, content: bytes) -> bool:
     """Whether icofactor has written a file with this very content."""
     return (folder / name).is_file() and owned.get(name) == hashlib.sha256(content).hexdigest()
-
-
-def panels_in(folder: Path) -> list[str]:
-    """Names of panels: those that are in the folder already, and one that every fit has."""
-    place = folder / FIGURES
-    found = (
-        sorted(path.name for path in place.iterdir() if is_panel(path.name))
-        if place.is_dir()
-        else []
-    )
-    return [f"{FIGURES}/{name}" for name in dict.fromkeys([*found, "loadings.png"])]

@@ -194,13 +194,6 @@ def _behaviour(fit: FitDescription) -> Drawings:
     ]
 
 
-def is_panel(name: str) -> bool:
-    """Whether this is the name of a file with a panel."""
-    return (
-        re.fullmatch(rf"({'|'.join(PANELS)})(-\d+(_[0-9A-Za-z-]+)?)?\.(png|pdf)", name) is not None
-    )
-
-
 def _file_name(column: str) -> str:
     """A column's name in letters that every file system takes."""
     return re.sub(r"[^0-9A-Za-z]+", "-", column).strip("-")[:40] or "column"
