@@ -1,0 +1,80 @@
+"""Numbers that say what the maps of a store are like, so that appended maps can be compared."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from icofactor.cohort.problems import some
+
+# Sites in use are cut into this many runs; the mean of each says how a map differs from another.
+N_MEANS = 16
+# Maps whose means differ by less, in units of their spread, are the same map. Those of two scans
+# of a person differ a hundred times as much, rounding to float16 a tenth.
+SAME_MAP = 1e-4
+# Values of a batch may be larger or smaller than those of the store by this factor.
+LARGEST_RATIO = 3.0
+# Columns of the array of statistics; the means follow.
+MEDIAN = 0
+SPREAD = 1
+N_STATISTICS = 2
+
+
+def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
+    """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
+    x = values[:, in_use].astype(np.float64)
+    median = np.median(x, axis=1)
+    spread = np.median(np.abs(x - median[:, None]), axis=1)
+    runs = np.array_split(np.arange(x.shape[1]), min(N_MEANS, x.shape[1]))
+    means = [x[:, run].mean(axis=1) for run in runs]
+    return np.column_stack([median, spread, *means])
+
+
+def map_hashes(values: np.ndarray) -> list[str]:
+    """Return the SHA-256 of every map as it is stored."""
+    little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return [sha256(np.ascontiguousarray(row)).hexdigest() for row in little_endian]
+
+
+def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
+    """Say how the scale of new maps differs from that of stored ones, from the statistics of both."""
+    stored_level, stored_spread = np.median(stored[:, :N_STATISTICS], axis=0)
+    level, spread = np.median(new[:, :N_STATISTICS], axis=0)
+    comparisons = [("spread", spread, stored_spread)]
+    # The level of maps that lie around 0, such as z-scores, says nothing of their scale.
+    if abs(stored_level) > stored_spread:
+        comparisons.append(("median", level, stored_level))
+    for name, number, stored_number in comparisons:
+        if stored_number == 0:
+            continue
+        ratio = number / stored_number
+        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+            return (
+                f"the {name} of its maps is {number:.4g}, that of the store's maps is "
+                f"{stored_number:.4g}: are they in the same units?"
+            )
+    return None
+
+
+def duplicate_problem(
+    stored: np.ndarray,
+    new: np.ndarray,
+    stored_names: Any,
+    new_names: Any,
+) -> str | None:
+    """Say which new maps are in the store under another name, also nearly equal ones."""
+    unit = np.median(stored[:, SPREAD]) or 1.0
+    tree = cKDTree(stored[:, N_STATISTICS:] / unit)
+    distance, nearest = tree.query(
+        new[:, N_STATISTICS:] / unit, p=np.inf, distance_upper_bound=SAME_MAP
+    )
+    pairs = [
+        f"{new_names[row]} = {stored_names[nearest[row]]}"
+        for row in np.flatnonzero(np.isfinite(distance))
+    ]
+    if not pairs:
+        return None
+    return f"the store already has these maps under other names: {some(pairs)}"
