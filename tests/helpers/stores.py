@@ -58,9 +58,7 @@ def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
         expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
         assert column.dtype == expected.dtype
         np.testing.assert_array_equal(column, expected)
-    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
-    rows = np.concatenate([stored.read_sites(where) for where in stored.site_blocks()])
-    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+    stored.verify()
 
 
 def contents(folder: Path) -> dict[str, bytes]:

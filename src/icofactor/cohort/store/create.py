@@ -184,7 +184,7 @@ def append_store(
         # A killed append leaves columns, which this removes.
         _resize_subjects(maps, statistics, n_subjects)
         try:
-            batch = _write_subjects(folder, group, batches, open_store(folder))
+            batch = _write_subjects(folder, maps, batches, open_store(folder))
             _compare(folder, statistics[:n_subjects], previous.subjects, batch)
         except BaseException:
             _resize_subjects(maps, statistics, n_subjects)
@@ -438,8 +438,8 @@ def _write_content(
     for name, values in site_arrays.items():
         write_array(group, SITES + name, np.asarray(values))
     chunk_sites = min(chunks[0], first.sites.n)
-    create_array(group, MAPS, (first.sites.n, 0), (chunk_sites, chunks[1]), dtype)
-    batch = _write_subjects(folder, group, chain([first], remaining), first)
+    maps = create_array(group, MAPS, (first.sites.n, 0), (chunk_sites, chunks[1]), dtype)
+    batch = _write_subjects(folder, maps, chain([first], remaining), first)
     batch.columns.finish()
     statistics = np.concatenate(batch.statistics)
     array = create_array(
@@ -457,7 +457,7 @@ def _write_content(
 
 
 def _write_subjects(
-    folder: Path, group: zarr.Group, cohorts: Iterable[AnyCohort], like: AnyCohort
+    folder: Path, maps: zarr.Array, cohorts: Iterable[AnyCohort], like: AnyCohort
 ) -> _Batch:
     """Write maps beyond those that the array of maps has.
 
@@ -465,7 +465,7 @@ def _write_subjects(
     ----------
     like : what all cohorts must be like; of a `StoredCohort` the subjects must be new
     """
-    columns = _Columns(group[MAPS])
+    columns = _Columns(maps)
     sites, _ = flatten(like.sites)
     commit = Commit(
         generation=0,
@@ -493,11 +493,11 @@ def _write_subjects(
         earlier.update(cohort.subjects)
         batch.add(cohort)
         for first in range(0, len(cohort), columns.width):
-            maps = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
-            values = maps.astype(columns.dtype, copy=False)
+            exact = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
+            values: np.ndarray = exact
             if columns.dtype == np.float16:
-                values = _to_float16(folder, maps)
-                rounding.add(maps[:, in_use], values[:, in_use])
+                values = _to_float16(folder, exact)
+                rounding.add(exact[:, in_use], values[:, in_use])
             statistics = map_statistics(values, in_use)
             if not np.isfinite(statistics).all():
                 raise CohortError(folder, f"{cohort!r} has values that are not finite")
