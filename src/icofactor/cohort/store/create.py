@@ -407,9 +407,7 @@ class _Batch:
 def _open_group(folder: Path, content: str) -> zarr.Group:
     import zarr
 
-    return zarr.open_group(
-        zarr.storage.LocalStore(folder), path=content, mode="r+", use_consolidated=False
-    )
+    return zarr.open_group(folder / content, mode="r+", use_consolidated=False)
 
 
 def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
@@ -431,7 +429,7 @@ def _write_content(
     if first is None:
         raise CohortError(folder, "there are no subjects to write to it")
     content = next_content(folder)
-    group = zarr.create_group(zarr.storage.LocalStore(folder), path=content)
+    group = zarr.create_group(folder / content)
     _, site_arrays = flatten(first.sites)
     if first.mask is not None:
         site_arrays[MASK] = first.mask
@@ -571,17 +569,22 @@ class _Columns:
             self._buffer = np.empty_like(self._buffer)
             self._n_held = 0
         else:
-            self._array.resize((self._array.shape[0], last))
-            self._array[:, columns] = self._buffer.T
+            self._write_chunks(columns, self._buffer)
         self._buffer[...] = np.nan
+
+    def _write_chunks(self, columns: slice, maps: np.ndarray) -> None:
+        n_sites, n_subjects = self._array.shape
+        height = self._array.chunks[0]
+        self._array.resize((n_sites, max(n_subjects, columns.stop)))
+        # One file at a time: zarr copies what it writes.
+        for first in range(0, n_sites, height):
+            sites = slice(first, first + height)
+            self._array[sites, columns] = maps[:, sites].T
 
     def finish(self) -> None:
         """Write the chunks that have earlier subjects, and give the array its number of subjects."""
         if self._held is not None:
-            columns, maps = self._held
-            n_sites, n_subjects = self._array.shape
-            self._array.resize((n_sites, max(n_subjects, columns.stop)))
-            self._array[:, columns] = maps.T
+            self._write_chunks(*self._held)
         self._array.resize((self._array.shape[0], self.n_written))
 
 
