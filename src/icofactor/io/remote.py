@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
 from icofactor.errors import RemoteError
@@ -65,27 +67,49 @@ class RemoteFiles(FsspecStore):
             package = problem.name or PACKAGES[scheme]
             reason = f"needs {package}, which is not installed: {INSTALL}"
             raise RemoteError(url, reason) from None
-        path = filesystem._strip_protocol(url)
-        super().__init__(filesystem, read_only=True, path=path)
+        # FsspecStore's own initialization wants an asynchronous file system, which would never
+        # close its connections.
+        Store.__init__(self, read_only=True)
+        self.fs = filesystem
+        self.path = filesystem._strip_protocol(url)
         self.address = url
         self.sizes: dict[str, int] = {}
         self.largest = largest
+        self._running: set[Future[bytes]] = set()
+        self._error: Exception | None = None
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a file for zarr, which never needs a part of one here."""
         array, _, chunk = key.rpartition("/c/")
-        size = self.sizes[array] if chunk else None
+        future = self.start(key, self.sizes[array] if chunk else None)
+        self._running.add(future)
         try:
-            content = await self.read(key, size)
-        except FileNotFoundError:
-            # zarr would fill in for a missing chunk.
-            raise RemoteError(
-                f"{self.address}/{key}",
-                "is missing: the cohort store is damaged, or was replaced while it was read",
-            ) from None
+            content = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if self._error is None:
+                raise
+            raise self._error from None
+        except Exception as problem:
+            self._error = problem
+            # zarr does not wait for the other files that it requested.
+            for other in list(self._running):
+                other.cancel()
+            if isinstance(problem, FileNotFoundError):
+                # zarr would fill in for a missing chunk.
+                self._error = RemoteError(
+                    f"{self.address}/{key}",
+                    "is missing: the cohort store is damaged, or was replaced while it was read",
+                )
+            raise self._error from None
+        finally:
+            self._running.discard(future)
         return prototype.buffer.from_bytes(content)
 
-    async def read(self, name: str, size: int | None = None) -> bytes:
+    def start(self, name: str, size: int | None = None) -> Future[bytes]:
+        """Start to read a file, on the thread of fsspec."""
+        return asyncio.run_coroutine_threadsafe(self._read(name, size), self.fs.loop)
+
+    async def _read(self, name: str, size: int | None = None) -> bytes:
         """Return a file, which has this size if one is given; retry what may pass."""
         url = f"{self.address}/{name}"
         most = self.largest if size is None else size
@@ -143,11 +167,7 @@ def open_filesystem(scheme: str) -> Any:
     """Return fsspec's file system; its own retries are off, so that one place counts attempts."""
     import fsspec
 
-    options: dict[str, Any] = {
-        "asynchronous": True,
-        "skip_instance_cache": True,
-        "use_listings_cache": False,
-    }
+    options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
     if scheme in ("http", "https"):
         options["client_kwargs"] = _web_options(scheme)
     elif scheme == "s3":
@@ -186,8 +206,12 @@ def _web_options(scheme: str) -> dict[str, Any]:
 
 async def _refuse_foreign_redirect(session: Any, context: Any, event: Any) -> None:
     """Refuse a redirect to another server, which the user did not name."""
-    target = urljoin(str(event.url), event.response.headers.get("Location", ""))
-    old, new = urlsplit(str(event.url)), urlsplit(target)
+    location = event.response.headers.get("Location", "")
+    old = urlsplit(str(event.url))
+    try:
+        new = urlsplit(urljoin(str(event.url), location))
+    except ValueError:
+        raise ForeignRedirectError("an address that is none") from None
     if (old.scheme, old.netloc) != (new.scheme, new.netloc):
         raise ForeignRedirectError(f"{new.scheme}://{new.netloc.rpartition('@')[2]}")
 

@@ -73,8 +73,7 @@ def open_files(path: Path | str) -> Any:
 
 def read_remote_mark(url: str) -> Any:
     """Return what the root of a store behind a URL says, from JSON."""
-    files = open_files(url)
-    content = zarr.core.sync.sync(files.read(MARK))
+    content = open_files(url).start(MARK).result()
     with reading(f"{url}/{MARK}"):
         return parse_json(content)
 
