@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -16,11 +15,10 @@ import numpy as np
 import pytest
 
 from helpers import writers
-from helpers.stores import check_same, cohort, contents
+from helpers.stores import check_same, cohort, contents, edit
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store import append_store, create_store, layout, open_store, save_store
 from icofactor.errors import CohortError
-from icofactor.io.records import sealed
 from icofactor.sphere.sites import Sites
 
 
@@ -89,15 +87,6 @@ def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
         assert refusal.value.path == str(path)
     check_same(save_store(cohort(3), path), cohort(3))
     assert len(list(path.glob("cohort-*"))) == 1
-
-
-def edit(path: Path, change: Any, seal: bool = True) -> None:
-    """Change what zarr.json says, with or without the right checksum."""
-    mark = json.loads((path / "zarr.json").read_text())
-    checksum = mark["attributes"].pop("checksum")
-    change(mark["attributes"], mark["consolidated_metadata"]["metadata"])
-    mark["attributes"]["checksum"] = sealed(mark, {})["checksum"] if seal else checksum
-    (path / "zarr.json").write_text(json.dumps(mark))
 
 
 def maps_record(**changes: Any) -> Any:

@@ -159,7 +159,6 @@ def test_it_is_reported(toy: Scheme, cohort: Cohort, tmp_path: Path) -> None:
 def test_nothing_outside_the_schemes_asks_for_a_name() -> None:
     """No comparison with the name of a scheme or method, nor a table by them, in the library."""
     names = {*SCHEMES, *METHODS, "CD-", "E-", "LE-"} - {"semi"}
-    format_keys = {"cohort/store/layout.py"}  # a store's record has a list called parts
     library = Path(icofactor.__file__).parent
     asked = []
     for file in library.rglob("*.py"):

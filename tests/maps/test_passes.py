@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from icofactor.errors import CohortError
 from helpers.refusals import refused
 from helpers.sources import KINDS, N_SITES, N_SUBJECTS, Sliced, source
 from icofactor.maps import passes
@@ -109,9 +110,9 @@ def test_what_covariates_scanners_and_the_page_read(cohort: ico.Cohort, tmp_path
     whole = stored.X.values.sizes
 
     def n_reads(step: Any) -> tuple[Any, float]:
-        before = stored.bytes_read
+        before = stored.X.counter.n_bytes
         result = step()
-        return result, (stored.bytes_read - before) / sum(whole)
+        return result, (stored.X.counter.n_bytes - before) / sum(whole)
 
     harmonized, n_combat = n_reads(lambda: combat.fit_transform(stored))
     covariates, n_covariates = n_reads(
@@ -153,7 +154,12 @@ def test_bad_subjects_are_named(
     """The first that is not finite; all that are negative or constant, in whichever blocks."""
     X = cohort.X.copy()
     X[[3, 7, 8], sites] = value
-    data = source(kind, replace(cohort, X=X, checked=True), tmp_path)
+    bad = replace(cohort, X=X, checked=True)
+    if kind == "store" and not np.isfinite(value):
+        with pytest.raises(CohortError):
+            source(kind, bad, tmp_path)
+        return
+    data = source(kind, bad, tmp_path)
     names = [cohort.subjects[row] if kind == "store" else str(row) for row in rows]
     models = [model(method="CD-PNNMF", mesh="fsaverage3") for _ in range(2)]
     acts = [models[0].fit, models[1].fit(cohort).transform]

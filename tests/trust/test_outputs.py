@@ -139,8 +139,8 @@ def test_other_bad_files_give_one_line(
         assert not out.exists() or not contents(out)
     store = tmp_path / "cohort.store"
     save_store(cohort(), store)
-    (store / "commit.json").write_bytes(DAMAGE[how])
-    assert "commit.json" in told(capsys, "fit", store, "-o", out)
+    (store / "zarr.json").write_bytes(DAMAGE[how])
+    assert "cohort.store" in told(capsys, "fit", store, "-o", out)
 
 
 @pytest.mark.parametrize(
