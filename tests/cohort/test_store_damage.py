@@ -183,9 +183,7 @@ def exchange(file: Path) -> None:
         (lambda file: (file.unlink(), os.mkfifo(file)), "maps/c/3/0"),
     ],
 )
-def test_damaged_maps_are_found_when_they_are_read(
-    tmp_path: Path, damage: Any, name: str
-) -> None:
+def test_damaged_maps_are_found_when_they_are_read(tmp_path: Path, damage: Any, name: str) -> None:
     path = tmp_path / "a"
     stored = create_store(path, [cohort()], chunk_sites=100)
     damage(path / CONTENT / "maps/c/3/0")

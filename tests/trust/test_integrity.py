@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,7 +84,11 @@ def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
     files = [file for file in place.rglob("*") if file.is_file()]
-    return sorted(file for file in files if file.parent == place or "statistics" not in file.parts and file.name != "zarr.json")
+    return sorted(
+        file
+        for file in files
+        if file.parent == place or ("statistics" not in file.parts and file.name != "zarr.json")
+    )
 
 
 def _flip(file: Path, bit: int) -> None:

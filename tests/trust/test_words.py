@@ -24,7 +24,6 @@ from icofactor.io import tables
 from icofactor.io.guard import Unreadable
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.maps import read_labels
-from icofactor.io.records import sealed
 from icofactor.io.tables import read_table, write_json, write_tsv
 from icofactor.sphere.sites import Sites
 

@@ -87,9 +87,7 @@ _STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, several="")
-    parser.add_argument(
-        "-o", "--out", metavar="STORE", type=Path, help="cohort store to write"
-    )
+    parser.add_argument("-o", "--out", metavar="STORE", type=Path, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     parser.add_argument(

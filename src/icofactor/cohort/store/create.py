@@ -13,7 +13,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from icofactor.cohort.problems import some
 from icofactor.cohort.store.layout import (
     MARK,
     Commit,
-    is_store,
+    contents,
     is_uncommitted,
     next_content,
     read_commit,
@@ -44,8 +44,9 @@ from icofactor.cohort.store.statistics import (
     scale_problem,
 )
 from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
+from icofactor.io.guard import exists
 from icofactor.io.records import flatten
-from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.io.tables import encode_column, join_columns, plain
 from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
@@ -140,13 +141,9 @@ def create_store(
             _check_target(folder, overwrite)
             if is_uncommitted(folder):
                 write_mark(folder)
-            batch = _write_content(folder, cohorts, chunks, np.dtype(str(dtype)))
-            commit = replace(
-                batch.commit,
-                generation=1 if previous is None else previous.generation + 1,
-                steps=(_step("create", batch),),
-            )
-            write_commit(folder, commit)
+            commit = _write_content(folder, cohorts, chunks, np.dtype(str(dtype)), "create")
+            generation = 1 if previous is None else previous.generation + 1
+            write_commit(folder, replace(commit, generation=generation))
     except BaseException:
         if is_new and is_uncommitted(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -173,38 +170,30 @@ def append_store(
     >>> ico.cohort.append_store(path, cohort[15:]).X.shape
     (20, 642)
     """
+    import zarr
+
     folder = local(path, "path").absolute()
-    read_commit(folder)
     batches: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
     with writing(folder):
         previous = read_commit(folder)
-        group = _open_group(folder, previous.content)
         n_subjects = len(previous.subjects)
+        content = folder / previous.content
+        group = zarr.open_group(content, mode="r+", use_consolidated=False)
         maps, statistics = group[MAPS], group[STATISTICS]
         # A killed append leaves columns, which this removes.
         _resize_subjects(maps, statistics, n_subjects)
+        stored = statistics[...]
         try:
-            batch = _write_subjects(folder, maps, batches, open_store(folder))
-            _compare(folder, statistics[:n_subjects], previous.subjects, batch)
+            batch = _write_subjects(folder, maps, batches, open_store(folder), previous, "append")
+            _compare(folder, stored, batch)
         except BaseException:
             _resize_subjects(maps, statistics, n_subjects)
             raise
         # Only now a file is replaced that has committed subjects, and they stay in it.
         batch.columns.finish()
-        statistics.resize((n_subjects + len(batch.subjects), statistics.shape[1]))
-        statistics[n_subjects:] = np.concatenate(batch.statistics)
-        commit = replace(
-            previous,
-            generation=previous.generation + 1,
-            subjects=(*previous.subjects, *batch.subjects),
-            hashes=(*previous.hashes, *batch.hashes),
-            participants={
-                name: join_columns(name, dict(column), batch.participants[name])
-                for name, column in previous.participants.items()
-            },
-            steps=(*previous.steps, _step("append", batch)),
-        )
-        write_commit(folder, commit)
+        statistics.resize((n_subjects + len(batch.statistics), stored.shape[1]))
+        statistics[n_subjects:] = batch.statistics
+        write_commit(folder, replace(batch.commit, generation=previous.generation + 1))
     return open_store(folder)
 
 
@@ -225,28 +214,25 @@ def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> St
     (18, 642)
     """
     folder = local(path, "path").absolute()
-    read_commit(folder)
+    removed = {subjects} if isinstance(subjects, str) else set(subjects)
+    if not removed:
+        raise ArgumentError("subjects", "must name at least one subject to remove")
     with writing(folder):
         stored = open_store(folder)
-        removed = [subjects] if isinstance(subjects, str) else list(subjects)
-        if not removed:
-            raise ArgumentError("subjects", "must name at least one subject to remove")
-        unknown = sorted(set(removed) - set(stored.subjects))
-        remaining = [row for row, name in enumerate(stored.subjects) if name not in set(removed)]
+        unknown = sorted(removed - set(stored.subjects))
+        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
         if unknown:
             raise CohortError(folder, f"does not have these subjects: {some(unknown)}")
         if not remaining:
             raise CohortError(folder, "would have no subjects left: delete the folder instead")
-        previous = read_commit(folder)
         maps = stored.X.values
-        batch = _write_content(folder, [stored.select(remaining)], maps.chunks, maps.dtype)
-        batch.inputs = []
-        steps = _without_records(plain(previous.steps), removed)
-        step = {**_step("remove", batch), "n_removed": len(set(removed))}
-        commit = replace(
-            batch.commit, generation=previous.generation + 1, steps=(*steps, step)
-        )
-        write_commit(folder, commit)
+        cohort = stored.select(remaining)
+        commit = _write_content(folder, [cohort], maps.chunks, maps.dtype, "remove")
+        # The step would repeat the provenance of all earlier ones.
+        step = {**commit.steps[-1], "inputs": [], "n_removed": len(removed)}
+        steps = _without_records(plain(maps.commit.steps), removed)
+        generation = stored.generation + 1
+        write_commit(folder, replace(commit, generation=generation, steps=(*steps, step)))
     return open_store(folder)
 
 
@@ -279,9 +265,7 @@ def add_columns(
     from icofactor.cohort.subjects import Selection
 
     folder = local(path, "path").absolute()
-    read_commit(folder)
-    selection = Selection.of(participants, ())
-    table = selection.participants
+    table = Selection.of(participants, ()).participants
     if table is None or not table.columns:
         raise ArgumentError("participants", "must be a table with columns to add")
     with writing(folder):
@@ -297,15 +281,12 @@ def add_columns(
                 f"the store already has the columns {some(present)}: pass --overwrite "
                 "(overwrite=True) to replace them",
             )
-        columns = {
-            name: encode_column(name, values) for name, values in table.about(names).items()
-        }
-        record = {"step": "add columns", "columns": list(columns), **_now()}
+        columns = {name: encode_column(name, values) for name, values in table.about(names).items()}
         commit = replace(
             previous,
             generation=previous.generation + 1,
             participants={**previous.participants, **columns},
-            steps=(*previous.steps, record),
+            steps=(*previous.steps, _step("add columns", columns=list(columns))),
         )
         write_commit(folder, commit)
     return open_store(folder)
@@ -319,38 +300,22 @@ def _check_target(folder: Path, overwrite: bool) -> None:
         raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
     if is_uncommitted(folder):
         return
-    if not is_store(folder) and not _was_store(folder):
+    if not exists(folder / MARK) or not contents(folder):
         raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
     if not overwrite:
         raise ExistsError(folder)
 
 
-def _was_store(folder: Path) -> bool:
-    """Return whether a folder is a store of which `zarr.json` is damaged."""
-    content = {place.name for place in folder.iterdir()}
-    return MARK in content and any(name.startswith("cohort-") for name in content)
+def _step(name: str, **details: Any) -> dict[str, Any]:
+    """Return the record of a change: what was done, when, and by which version."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"step": name, "time": time, "icofactor": __version__, **details}
 
 
-def _now() -> dict[str, str]:
-    """Return when, and by which version, a step is done."""
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "icofactor": __version__,
-    }
-
-
-def _step(name: str, batch: _Batch) -> dict[str, Any]:
-    return {
-        "step": name,
-        **_now(),
-        "n_subjects": len(batch.subjects),
-        "inputs": batch.inputs,
-    }
-
-
-def _without_records(record: Any, names: list[str]) -> Any:
+def _without_records(record: Any, names: set[str]) -> Any:
     """Return a record without the items of its lists that name one of these subjects."""
-    pattern = re.compile("|".join(rf"(?<![0-9A-Za-z]){re.escape(name)}(?![0-9A-Za-z])" for name in names))
+    alternatives = "|".join(map(re.escape, names))
+    pattern = re.compile(f"(?<![0-9A-Za-z])({alternatives})(?![0-9A-Za-z])")
 
     def cleaned(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -366,48 +331,20 @@ def _without_records(record: Any, names: list[str]) -> Any:
 # ---------------------------------------------------------------------- arrays of a store
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Batch:
-    """Subjects written together.
+    """Subjects whose maps were written together.
 
     Attributes
     ----------
-    columns : writer of their maps
-    commit : what the first cohort says of all
-    subjects, hashes, statistics, participants : of those written so far
-    inputs : provenance of the cohorts they came from, without repetitions
+    commit : the cohort with them
+    statistics : of their maps
+    columns : writer of their maps, which must finish
     """
 
-    columns: _Columns
     commit: Commit
-    subjects: list[str] = field(default_factory=list)
-    hashes: list[str] = field(default_factory=list)
-    statistics: list[np.ndarray] = field(default_factory=list)
-    participants: dict[str, Column] = field(default_factory=dict)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, cohort: AnyCohort) -> None:
-        """Add the names and the table of a cohort."""
-        columns = {
-            str(name): encode_column(str(name), values)
-            for name, values in cohort.participants.items()
-        }
-        if self.subjects:
-            columns = {
-                name: join_columns(name, self.participants[name], column)
-                for name, column in columns.items()
-            }
-        self.participants = columns
-        self.subjects += cohort.subjects
-        source = plain(cohort.provenance)
-        if source not in self.inputs:
-            self.inputs.append(source)
-
-
-def _open_group(folder: Path, content: str) -> zarr.Group:
-    import zarr
-
-    return zarr.open_group(folder / content, mode="r+", use_consolidated=False)
+    statistics: np.ndarray
+    columns: _Columns
 
 
 def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
@@ -417,8 +354,12 @@ def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) 
 
 
 def _write_content(
-    folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype
-) -> _Batch:
+    folder: Path,
+    cohorts: Iterable[AnyCohort],
+    chunks: tuple[int, int],
+    dtype: np.dtype,
+    step: str,
+) -> Commit:
     """Write the arrays of a whole cohort, which nobody sees before they are committed."""
     import zarr
 
@@ -428,94 +369,115 @@ def _write_content(
     first = next(remaining, None)
     if first is None:
         raise CohortError(folder, "there are no subjects to write to it")
-    content = next_content(folder)
-    group = zarr.create_group(folder / content)
-    _, site_arrays = flatten(first.sites)
+    sites, arrays = flatten(first.sites)
     if first.mask is not None:
-        site_arrays[MASK] = first.mask
-    for name, values in site_arrays.items():
-        write_array(group, SITES + name, np.asarray(values))
-    chunk_sites = min(chunks[0], first.sites.n)
-    maps = create_array(group, MAPS, (first.sites.n, 0), (chunk_sites, chunks[1]), dtype)
-    batch = _write_subjects(folder, maps, chain([first], remaining), first)
-    batch.columns.finish()
-    statistics = np.concatenate(batch.statistics)
-    array = create_array(
-        group, STATISTICS, statistics.shape, (CHUNK_STATISTICS, statistics.shape[1]), np.float64
-    )
-    array[...] = statistics
-    batch.commit = replace(
-        batch.commit,
-        content=content,
-        subjects=tuple(batch.subjects),
-        hashes=tuple(batch.hashes),
-        participants=batch.participants,
-    )
-    return batch
-
-
-def _write_subjects(
-    folder: Path, maps: zarr.Array, cohorts: Iterable[AnyCohort], like: AnyCohort
-) -> _Batch:
-    """Write maps beyond those that the array of maps has.
-
-    Parameters
-    ----------
-    like : what all cohorts must be like; of a `StoredCohort` the subjects must be new
-    """
-    columns = _Columns(maps)
-    sites, _ = flatten(like.sites)
+        arrays[MASK] = first.mask
     commit = Commit(
         generation=0,
-        content="",
+        content=next_content(folder),
         sites=sites,
-        hemisphere=like.hemisphere,
-        modality=like.modality,
-        units=like.units,
+        hemisphere=first.hemisphere,
+        modality=first.modality,
+        units=first.units,
         subjects=(),
         hashes=(),
         participants={},
         steps=(),
     )
-    batch = _Batch(columns, commit)
-    earlier = set(like.subjects) if columns.n_written else set()
+    group = zarr.create_group(folder / commit.content)
+    for name, values in arrays.items():
+        write_array(group, SITES + name, np.asarray(values))
+    chunks = (min(chunks[0], first.sites.n), chunks[1])
+    maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
+    batch = _write_subjects(folder, maps, chain([first], remaining), first, commit, step)
+    batch.columns.finish()
+    shape = batch.statistics.shape
+    statistics = create_array(group, STATISTICS, shape, (CHUNK_STATISTICS, shape[1]), np.float64)
+    statistics[...] = batch.statistics
+    return batch.commit
+
+
+def _write_subjects(
+    folder: Path,
+    maps: zarr.Array,
+    cohorts: Iterable[AnyCohort],
+    like: AnyCohort,
+    commit: Commit,
+    step: str,
+) -> _Batch:
+    """Write maps beyond those of the subjects in a commit, which then has all of them.
+
+    Parameters
+    ----------
+    like : what all cohorts must be like
+    step : what is done
+    """
+    columns = _Columns(maps)
+    subjects = list(commit.subjects)
+    hashes = list(commit.hashes)
+    participants = dict(commit.participants)
+    statistics: list[np.ndarray] = []
+    inputs: list[Any] = []
+    rounding_share = 0.0
     in_use = np.ones(like.sites.n, dtype=bool) if like.mask is None else like.mask
-    rounding = _RoundingCheck(int(in_use.sum()))
     for cohort in cohorts:
         problems = _differences(like, cohort)
-        twice = sorted(earlier.intersection(cohort.subjects))
+        twice = sorted(set(subjects).intersection(cohort.subjects))
         if twice:
             problems.append(f"it already has these subjects: {some(twice)}")
         if problems:
             raise CohortError(folder, f"{cohort!r} cannot be added: " + "; ".join(problems))
-        earlier.update(cohort.subjects)
-        batch.add(cohort)
+        for name, cells in cohort.participants.items():
+            column = encode_column(str(name), cells)
+            if subjects:
+                column = join_columns(str(name), dict(participants[str(name)]), column)
+            participants[str(name)] = column
+        subjects += cohort.subjects
+        source = plain(cohort.provenance)
+        if source not in inputs:
+            inputs.append(source)
         for first in range(0, len(cohort), columns.width):
             exact = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
             values: np.ndarray = exact
             if columns.dtype == np.float16:
                 values = _to_float16(folder, exact)
-                rounding.add(exact[:, in_use], values[:, in_use])
-            statistics = map_statistics(values, in_use)
-            if not np.isfinite(statistics).all():
-                raise CohortError(folder, f"{cohort!r} has values that are not finite")
-            batch.statistics.append(statistics)
-            batch.hashes += map_hashes(values)
+                share = _rounding_share(exact[:, in_use], values[:, in_use])
+                rounding_share = max(share, rounding_share)
+            numbers = map_statistics(values, in_use)
+            bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) + first
+            if len(bad):
+                names = some(cohort.subjects[row] for row in bad)
+                raise CohortError(folder, f"these subjects have NaN or infinite values: {names}")
+            statistics.append(numbers)
+            hashes += map_hashes(values)
             columns.add(values)
-    if not batch.subjects:
+    n_new = len(subjects) - len(commit.subjects)
+    if not n_new:
         raise CohortError(folder, "there are no subjects to write to it")
     columns.flush()
-    rounding.warn_if_coarse()
-    return batch
+    if rounding_share > COARSE:
+        warnings.warn(
+            f"float16 is coarse for these maps: rounding is {100 * rounding_share:.2g} % of the "
+            "standard deviation between subjects; use float32",
+            UserWarning,
+            stacklevel=2,
+        )
+    commit = replace(
+        commit,
+        subjects=tuple(subjects),
+        hashes=tuple(hashes),
+        participants=participants,
+        steps=(*commit.steps, _step(step, n_subjects=n_new, inputs=inputs)),
+    )
+    return _Batch(commit, np.concatenate(statistics), columns)
 
 
-def _compare(
-    folder: Path, stored: np.ndarray, stored_names: tuple[str, ...], batch: _Batch
-) -> None:
+def _compare(folder: Path, stored: np.ndarray, batch: _Batch) -> None:
     """Refuse a batch whose maps are of another scale than the store's, or are there already."""
-    new = np.concatenate(batch.statistics)
+    names = batch.commit.subjects
+    new = batch.statistics
     problem = scale_problem(stored, new) or duplicate_problem(
-        stored, new, stored_names, batch.subjects
+        stored, new, names[: len(stored)], names[len(stored) :]
     )
     if problem is not None:
         raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
@@ -606,38 +568,12 @@ def _to_float16(folder: Path, values: NDArray[np.float32]) -> NDArray[np.float16
     return rounded
 
 
-class _RoundingCheck:
-    """Compares what rounding to float16 changed with the spread between subjects."""
-
-    def __init__(self, n_sites: int) -> None:
-        self._n_subjects = 0
-        self._squared_error = 0.0
-        self._sum = np.zeros(n_sites)
-        self._sum_of_squares = np.zeros(n_sites)
-
-    def add(self, values: NDArray[np.float32], rounded: NDArray[np.float16]) -> None:
-        """Take in maps, subjects × sites."""
-        exact = values.astype(np.float64)
-        self._n_subjects += len(exact)
-        self._squared_error += float(np.square(rounded - exact).sum())
-        self._sum += exact.sum(axis=0)
-        self._sum_of_squares += np.square(exact).sum(axis=0)
-
-    def warn_if_coarse(self) -> None:
-        """Warn if float16 is too coarse for the maps."""
-        if self._n_subjects < 2:
-            # A single subject has no spread.
-            return
-        deviation = self._sum_of_squares - np.square(self._sum) / self._n_subjects
-        squared_deviation = max(float(deviation.sum()), 0.0)
-        if self._squared_error > COARSE**2 * squared_deviation:
-            percent = 100 * np.sqrt(self._squared_error / max(squared_deviation, 1e-300))
-            warnings.warn(
-                f"float16 is coarse for these maps: rounding is {percent:.2g} % of the "
-                "standard deviation between subjects; use float32",
-                UserWarning,
-                stacklevel=2,
-            )
+def _rounding_share(exact: NDArray[np.float32], rounded: NDArray[np.float16]) -> float:
+    """Return what rounding changes, as a share of the standard deviation between subjects."""
+    x = exact.astype(np.float64)
+    deviation = np.sqrt(np.mean(np.square(x - x.mean(axis=0))))
+    # One subject, or equal ones, have no deviation.
+    return float(np.sqrt(np.mean(np.square(rounded - x))) / deviation) if deviation else 0.0
 
 
 # ---------------------------------------------------------------------- comparing cohorts

@@ -19,7 +19,6 @@ from zarr.storage import LocalStore, StorePath
 from icofactor.cohort.store.layout import MARK, reading
 from icofactor.io.guard import Unreadable, open_file
 from icofactor.io.json import MAX_TEXT, parse_json
-from icofactor.io.url import is_url
 
 # Largest chunk that is read, and largest array that is read at once.
 LARGEST_CHUNK = 2**28

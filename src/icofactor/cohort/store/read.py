@@ -192,17 +192,6 @@ class StoredCohort(CohortBase):
             f"{self.modality}{units}, {self.hemisphere} hemisphere{plural}; {self.path})"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.path), self.identity, self.X.subjects, self.participants)
-
-
-def _reopen(path: str, identity: str, rows: Any, participants: Any) -> StoredCohort:
-    """Return the same cohort, or the same of its subjects, in another process."""
-    stored = _open_again.__wrapped__(path, identity, os.getpid())
-    if rows is None:
-        return replace(stored, participants=participants)
-    return stored.select(rows, participants)
-
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     """Open a cohort store without loading its maps.
