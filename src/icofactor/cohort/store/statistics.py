@@ -25,18 +25,18 @@ N_STATISTICS = 2
 
 def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
     """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
-    x = values[:, in_use].astype(np.float64)
+    x = values[:, in_use].astype(np.float32)
     median = np.median(x, axis=1)
     spread = np.median(np.abs(x - median[:, None]), axis=1)
     runs = np.array_split(np.arange(x.shape[1]), min(N_MEANS, x.shape[1]))
-    means = [x[:, run].mean(axis=1) for run in runs]
+    means = [x[:, run].mean(axis=1, dtype=np.float64) for run in runs]
     return np.column_stack([median, spread, *means])
 
 
 def map_hashes(values: np.ndarray) -> list[str]:
     """Return the SHA-256 of every map as it is stored."""
     little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    return [sha256(np.ascontiguousarray(row)).hexdigest() for row in little_endian]
+    return [sha256(row.tobytes()).hexdigest() for row in little_endian]
 
 
 def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
@@ -68,12 +68,13 @@ def duplicate_problem(
     """Say which new maps are in the store under another name, also nearly equal ones."""
     unit = np.median(stored[:, SPREAD]) or 1.0
     tree = cKDTree(stored[:, N_STATISTICS:] / unit)
-    distance, nearest = tree.query(
-        new[:, N_STATISTICS:] / unit, p=np.inf, distance_upper_bound=SAME_MAP
-    )
+    points = new[:, N_STATISTICS:] / unit
+    _, nearest = tree.query(points, p=np.inf, distance_upper_bound=SAME_MAP)
+    # `nearest` is the number of stored maps where none is so near.
     pairs = [
-        f"{new_names[row]} = {stored_names[nearest[row]]}"
-        for row in np.flatnonzero(np.isfinite(distance))
+        f"{name} = {stored_names[row]}"
+        for name, row in zip(new_names, np.atleast_1d(nearest), strict=True)
+        if row < len(stored)
     ]
     if not pairs:
         return None
