@@ -171,7 +171,7 @@ def test_memory_stays_bounded_whatever_is_sent(server: Server) -> None:
 def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
     server: Server, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "PATIENCE", 0.3)
+    monkeypatch.setattr(remote, "PATIENCE", 2.0)
     server.fault = lambda path, n: servers.slow if path.endswith(file) else None
     with pytest.raises(RemoteError) as refusal:
         np.asarray(open_store(f"{server.url}/a.store").X)

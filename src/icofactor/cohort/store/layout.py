@@ -35,8 +35,11 @@ from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
+# Stores of another version are refused: no store has been published yet.
 VERSION = 5
+# The file by which zarr knows a group.
 MARK = "zarr.json"
+# Folders of arrays; each has a number that no earlier commit used.
 CONTENT = re.compile(r"cohort-(\d{6})")
 # zarr writes a file under a name that ends so, then renames it.
 UNFINISHED = "*.partial"
@@ -84,7 +87,7 @@ def reading(path: Path | str) -> AbstractContextManager[None]:
     return naming(path, "part of a cohort store", CohortError, advice)
 
 
-def store_place(path: str | os.PathLike[str]) -> Path | str:
+def store_address(path: str | os.PathLike[str]) -> Path | str:
     """Return the folder or the URL of a store."""
     return store_url(str(path)) if is_url(path) else Path(path).absolute()
 
@@ -108,20 +111,20 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     False
     """
     try:
-        return _attributes(_read_mark(store_place(path)))["format"] == FORMAT
+        return _attributes(_read_mark(store_address(path)))["format"] == FORMAT
     except (PermissionError, RemoteError):
         raise
     except (OSError, ValueError, LookupError):
         return False
 
 
-def _read_mark(place: Path | str) -> Any:
+def _read_mark(address: Path | str) -> Any:
     """Return the content of the root of a store; FileNotFoundError where there is none."""
-    if not isinstance(place, Path):
+    if not isinstance(address, Path):
         from icofactor.cohort.store.files import read_remote_mark
 
-        return read_remote_mark(place)
-    file = place / MARK
+        return read_remote_mark(address)
+    file = address / MARK
     if not exists(file):
         raise FileNotFoundError(str(file))
     with reading(file):
@@ -134,29 +137,30 @@ def _attributes(mark: Any) -> dict[str, Any]:
     return attributes if isinstance(attributes, dict) else {}
 
 
-def read_commit(place: Path | str) -> Commit:
+def read_commit(address: Path | str) -> Commit:
     """Read the cohort that was committed last to a store."""
     try:
-        mark = _read_mark(place)
+        mark = _read_mark(address)
     except FileNotFoundError:
-        if isinstance(place, Path) and exists(place):
-            raise CohortError(place, "is not a cohort store of icofactor") from None
+        if isinstance(address, Path) and exists(address):
+            raise CohortError(address, "is not a cohort store of icofactor") from None
         raise FileNotFoundError(
-            f"no cohort store {place}; check the path or URL, which is that of the folder of a "
+            f"no cohort store {address}; check the path or URL, which is that of the folder of a "
             "store. icofactor prepare writes one"
         ) from None
     attributes = _attributes(mark)
+    # Said before the checksum is compared, which another version may compute in another way.
     if attributes.get("format") != FORMAT:
-        raise CohortError(place, "is not a cohort store of icofactor, or is damaged")
+        raise CohortError(address, "is not a cohort store of icofactor, or is damaged")
     if attributes.get("version") != VERSION:
         raise CohortError(
-            place,
+            address,
             f"has version {attributes.get('version')!r}; this icofactor reads version {VERSION}: "
             "write it again",
         )
     if "content" not in attributes:
-        raise CohortError(place, "is incomplete: writing was interrupted. Write it again")
-    with reading(f"{place}/{MARK}"):
+        raise CohortError(address, "is incomplete: writing was interrupted. Write it again")
+    with reading(f"{address}/{MARK}"):
         commit = _rebuild_commit(mark)
         _check_commit(commit)
         return commit
@@ -199,10 +203,11 @@ def _check_commit(commit: Commit) -> None:
 def write_commit(folder: Path, commit: Commit) -> None:
     """Make a cohort the store's: all files of its arrays go to the disk, then `zarr.json`."""
     content = folder / commit.content
-    for place, _, names in os.walk(content):
+    # A power cut must not take what the commit names.
+    for parent, _, names in os.walk(content):
         for name in names:
-            sync(Path(place) / name)
-        sync(Path(place))
+            sync(Path(parent) / name)
+        sync(Path(parent))
     attributes = {"format": FORMAT, "version": VERSION}
     attributes |= {field.name: getattr(commit, field.name) for field in fields(commit)}
     del attributes["arrays"]
@@ -216,6 +221,7 @@ def write_commit(folder: Path, commit: Commit) -> None:
         "must_understand": False,
         "metadata": metadata,
     }
+    # As it will be read: tuples are lists, and the checksum is of these.
     mark = json.loads(json.dumps(mark, allow_nan=False))
     mark["attributes"]["checksum"] = sealed(mark, {})["checksum"]
     write_durably(folder / MARK, json.dumps(mark, indent=1))
@@ -240,8 +246,8 @@ def next_content(folder: Path) -> str:
 
 def contents(folder: Path) -> list[tuple[Path, re.Match[str]]]:
     """Return the folders of arrays in a store, with what their names say."""
-    matches = [(place, CONTENT.fullmatch(place.name)) for place in folder.iterdir()]
-    return [(place, match) for place, match in matches if match and place.is_dir()]
+    matches = [(child, CONTENT.fullmatch(child.name)) for child in folder.iterdir()]
+    return [(child, match) for child, match in matches if match and child.is_dir()]
 
 
 @contextmanager
@@ -305,11 +311,12 @@ def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
     shared: dict[str, Any] = {}
     if inputs:
-        first, *others = inputs
+        first_input, *later_inputs = inputs
         shared = {
             key: value
-            for key, value in first.items()
-            if key != "steps" and all(key in other and other[key] == value for other in others)
+            for key, value in first_input.items()
+            if key != "steps"
+            and all(key in later and later[key] == value for later in later_inputs)
         }
     if any(source.get("simulated") for source in inputs):
         shared["simulated"] = True

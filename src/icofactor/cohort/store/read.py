@@ -20,7 +20,7 @@ from icofactor.cohort.store.layout import (
     read_commit,
     reading,
     shared_provenance,
-    store_place,
+    store_address,
 )
 from icofactor.cohort.store.statistics import map_hashes
 from icofactor.errors import CohortError, RemoteError
@@ -48,10 +48,10 @@ class StoredMaps:
 
     ndim = 2
 
-    def __init__(self, place: Path | str, commit: Commit, array: Any) -> None:
-        self.place = place
+    def __init__(self, address: Path | str, commit: Commit, array: Any) -> None:
+        self.store_address = address
         self.commit = commit
-        self.address = f"{place}/{commit.content}/{MAPS}"
+        self.array_address = f"{address}/{commit.content}/{MAPS}"
         self.shape = array.shape
         self.dtype = array.dtype
         self.chunks = array.chunks
@@ -64,11 +64,11 @@ class StoredMaps:
         return [size] * self._array.nchunks
 
     def __getitem__(self, key: tuple[slice, slice]) -> NDArray[Any]:
-        with reading(self.address):
+        with reading(self.array_address):
             return np.asarray(self._array[key])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen_maps, (str(self.place), self.commit.identity)
+        return _reopen_maps, (str(self.store_address), self.commit.identity)
 
 
 def _reopen_maps(path: str, identity: str) -> StoredMaps:
@@ -172,8 +172,8 @@ class StoredCohort(CohortBase):
         commit = maps.commit
         changed = [
             name
-            for name, old, new in zip(commit.subjects, commit.hashes, hashes, strict=True)
-            if old != new
+            for name, written, read in zip(commit.subjects, commit.hashes, hashes, strict=True)
+            if written != read
         ]
         if changed:
             raise CohortError(
@@ -213,26 +213,27 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> ico.cohort.open_store(path).X[:2].shape
     (2, 642)
     """
-    place = store_place(path)
+    address = store_address(path)
     for _ in range(REOPENED):
-        commit = read_commit(place)
+        commit = read_commit(address)
         try:
-            return _open(place, commit)
+            return _open(address, commit)
         except RemoteError:
             raise
         except CohortError:
             # A writer may have replaced the cohort, and removed its files, after its commit was
             # read.
-            if read_commit(place).generation == commit.generation:
+            if read_commit(address).generation == commit.generation:
                 raise
-    raise CohortError(place, "is being written over and over: open it later")
+    raise CohortError(address, "is being written over and over: open it later")
 
 
-def _open(place: Path | str, commit: Commit) -> StoredCohort:
+def _open(address: Path | str, commit: Commit) -> StoredCohort:
+    # zarr takes a moment to import, and most commands need no store.
     from icofactor.cohort.store import files
 
-    store = files.open_files(place)
-    mark = f"{place}/{MARK}"
+    store = files.open_files(address)
+    mark = f"{address}/{MARK}"
     arrays = {}
     for name, metadata in commit.arrays.items():
         if name.startswith(SITES) and metadata.get("node_type") == "array":
@@ -254,10 +255,11 @@ def _open(place: Path | str, commit: Commit) -> StoredCohort:
             mark, f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
         )
     provenance = shared_provenance(commit.steps)
+    # Reports say how maps were rounded.
     if array.dtype == np.float16:
         provenance["stored_dtype"] = "float16"
     return StoredCohort(
-        X=Maps(StoredMaps(place, commit, array), subjects_first=False),
+        X=Maps(StoredMaps(address, commit, array), subjects_first=False),
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
@@ -266,6 +268,6 @@ def _open(place: Path | str, commit: Commit) -> StoredCohort:
         units=commit.units,
         participants=participants,
         provenance=provenance,
-        path=place,
+        path=address,
         generation=commit.generation,
     )
