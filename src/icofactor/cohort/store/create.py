@@ -66,6 +66,8 @@ DTYPES = ("float32", "float16")
 # Warn when rounding changes values by more than this share of the standard deviation between
 # subjects.
 COARSE = 0.05
+# So many subjects of a batch tell how coarse it is.
+SUBJECTS_ROUNDED = 64
 
 
 def save_store(
@@ -441,7 +443,8 @@ def _write_subjects(
             values: np.ndarray = exact
             if columns.dtype == np.float16:
                 values = _to_float16(folder, exact)
-                share = _rounding_share(exact[:, in_use], values[:, in_use])
+                sample = slice(0, SUBJECTS_ROUNDED)
+                share = _rounding_share(exact[sample, in_use], values[sample, in_use])
                 rounding_share = max(share, rounding_share)
             numbers = map_statistics(values, in_use)
             bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) + first

@@ -25,12 +25,16 @@ N_STATISTICS = 2
 
 def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
     """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
-    x = values[:, in_use].astype(np.float32)
-    median = np.median(x, axis=1)
-    spread = np.median(np.abs(x - median[:, None]), axis=1)
-    runs = np.array_split(np.arange(x.shape[1]), min(N_MEANS, x.shape[1]))
-    means = [x[:, run].mean(axis=1, dtype=np.float64) for run in runs]
-    return np.column_stack([median, spread, *means])
+    # One map at a time: a batch of hundreds would take several times its memory.
+    return np.array([_statistics_of(values_of_map[in_use]) for values_of_map in values])
+
+
+def _statistics_of(values: np.ndarray) -> list[float]:
+    x = values.astype(np.float32)
+    median = np.median(x)
+    spread = np.median(np.abs(x - median))
+    runs = np.array_split(x, min(N_MEANS, len(x)))
+    return [median, spread, *(run.mean(dtype=np.float64) for run in runs)]
 
 
 def map_hashes(values: np.ndarray) -> list[str]:
