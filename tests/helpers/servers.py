@@ -117,6 +117,18 @@ def endless(request: BaseHTTPRequestHandler, data: bytes) -> bool:
         request.wfile.write(bytes(2**16))
 
 
+def slow(request: BaseHTTPRequestHandler, data: bytes) -> bool:
+    """A byte now and then."""
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    for number in range(100):
+        request.wfile.write(data[number : number + 1])
+        time.sleep(0.05)
+    request.close_connection = True
+    return True
+
+
 def status(code: int) -> Fault:
     return lambda request, data: reply(request, code, b"an error page")
 

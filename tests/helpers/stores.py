@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.read import StoredCohort
+from icofactor.cohort.store import StoredCohort
+from icofactor.io.records import sealed
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
@@ -58,9 +61,16 @@ def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
         expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
         assert column.dtype == expected.dtype
         np.testing.assert_array_equal(column, expected)
-    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
-    rows = np.concatenate([stored.read_sites(where) for where in stored.site_blocks()])
-    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+    stored.verify()
+
+
+def edit(path: Path, change: Callable[[Any, Any], Any], seal: bool = True) -> None:
+    """Change attributes and metadata in zarr.json, with or without the right checksum."""
+    mark = json.loads((path / "zarr.json").read_text())
+    checksum = mark["attributes"].pop("checksum")
+    change(mark["attributes"], mark["consolidated_metadata"]["metadata"])
+    mark["attributes"]["checksum"] = sealed(mark, {})["checksum"] if seal else checksum
+    (path / "zarr.json").write_text(json.dumps(mark))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -309,7 +309,7 @@ def _surfaces(folder: Path) -> list[Specimen]:
 def _stored(folder: Path) -> list[Specimen]:
     place = folder / "cohort.store"
     save_store(cohort(), place)
-    mesh, part = (next(place.glob(pattern)) for pattern in ("mesh-*", "part-*"))
+    content = place / "cohort-000001"
 
     def read() -> None:
         stored = open_store(place)
@@ -317,13 +317,10 @@ def _stored(folder: Path) -> list[Specimen]:
         dict(stored.participants)
 
     files = {
-        "store commit": (place / "commit.json", "json"),
-        "store part": (part / "zarr.json", "json"),
-        "store maps": (part / "c" / "0" / "0", "raw"),
-        "store mesh": (mesh / "deepest" / "zarr.json", "json"),
-        "store sites": (mesh / "order" / "c" / "0", "raw"),
-        "store frames": (mesh / "frames" / "c" / "0" / "0" / "0", "raw"),
-        "store mark": (place / "zarr.json", "json"),
+        "store record": (place / "zarr.json", "json"),
+        "store maps": (content / "maps/c/0/0", "raw"),
+        "store sites": (content / "sites/deepest/c/0", "raw"),
+        "store frames": (content / "sites/frames/c/0/0/0", "raw"),
     }
     return [Specimen(kind, file, read, place.name, form) for kind, (file, form) in files.items()]
 

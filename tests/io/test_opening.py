@@ -88,11 +88,7 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "diagnostics": ("diagnostics.npz", load_diagnostics),
     **{
         f"store {one}": ("x", _in_store(one))
-        for one in ("zarr.json", "commit.json", "part-*/zarr.json")
-    },
-    **{
-        f"store {one}": ("x", _in_store(one))
-        for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")
+        for one in ("zarr.json", "cohort-*/maps/c/0/0", "cohort-*/sites/mask/c/0")
     },
 }
 
@@ -136,6 +132,6 @@ def test_patterns_do_not_search_the_system(pattern: str) -> None:
 
 def test_locks_wait_for_no_pipe(tmp_path: Path) -> None:
     save_store(cohort(), tmp_path / "store")
-    for name in (".lock", ".tmp-1234-commit.json"):
+    for name in (".lock", ".tmp-1234-zarr.json"):
         os.mkfifo(tmp_path / "store" / name)
     assert len(append_store(tmp_path / "store", cohort(1, 5))) == 6

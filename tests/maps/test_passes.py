@@ -13,6 +13,7 @@ import pytest
 import icofactor as ico
 from helpers.refusals import refused
 from helpers.sources import KINDS, N_SITES, N_SUBJECTS, Sliced, source
+from icofactor.errors import CohortError
 from icofactor.maps import passes
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import map_strips
@@ -105,16 +106,20 @@ def test_what_covariates_scanners_and_the_page_read(cohort: ico.Cohort, tmp_path
     table = {"age": np.linspace(20, 80, N_SUBJECTS), "site": ["A", "B"] * (N_SUBJECTS // 2)}
     stored = source("store", replace(cohort, participants=table), tmp_path)
     combat = ico.preprocessing.ComBat("site", nonnegative=False, min_scans=3)
-    bytes_read = [stored.bytes_read]
+    bytes_read = [0]
+
+    def count() -> None:
+        bytes_read.append(stored.X.counter.n_bytes)
+
     harmonized = combat.fit_transform(stored)
-    bytes_read.append(stored.bytes_read)
+    count()
     adjusted = ico.Covariates.fit(harmonized, ["age"], nonnegative=False).apply(harmonized)
-    bytes_read.append(stored.bytes_read)
+    count()
     fitted = model().fit(adjusted)
-    bytes_read.append(stored.bytes_read)
+    count()
     diagnose(fitted, adjusted)
-    bytes_read.append(stored.bytes_read)
-    n_passes = np.diff(bytes_read) / sum(stored.X.values.sizes)
+    count()
+    n_passes = np.diff(bytes_read) / stored.X.n_bytes
     assert n_passes.tolist() == [2, 1, 2, 1]
 
 
@@ -137,7 +142,12 @@ def test_bad_subjects_are_named(
     """The first that is not finite; all that are negative or constant, in whichever blocks."""
     X = cohort.X.copy()
     X[[3, 7, 8], sites] = value
-    data = source(kind, replace(cohort, X=X, checked=True), tmp_path)
+    bad = replace(cohort, X=X, checked=True)
+    if kind == "store" and not np.isfinite(value):
+        with pytest.raises(CohortError):
+            source(kind, bad, tmp_path)
+        return
+    data = source(kind, bad, tmp_path)
     names = ", ".join(cohort.subjects[row] if kind == "store" else str(row) for row in rows)
     nmf = model(method="CD-PNNMF", mesh="fsaverage3")
     with refused("X", f"{names}\\b(?!,)"):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.stores import cohort
+from helpers.stores import cohort, edit
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
@@ -24,7 +24,6 @@ from icofactor.io import tables
 from icofactor.io.guard import Unreadable
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.maps import read_labels
-from icofactor.io.records import sealed
 from icofactor.io.tables import read_table, write_json, write_tsv
 from icofactor.sphere.sites import Sites
 
@@ -84,15 +83,16 @@ def test_a_cohort_has_no_control_characters(control: str, place: str) -> None:
 @pytest.mark.parametrize("field", ["modality", "units", "column", "cell"])
 def test_a_store_has_no_control_characters(tmp_path: Path, field: str) -> None:
     save_store(cohort(participants={"site": ["x"] * len(cohort().subjects)}), tmp_path / "s")
-    commit = json.loads((tmp_path / "s" / "commit.json").read_text())
-    if field in commit:
-        commit[field] = "<script>\x1b[31m\n"
-    else:
+
+    def change(commit: Any, metadata: Any) -> None:
+        if field in commit:
+            commit[field] = "<script>\x1b[31m\n"
+            return
         site = commit["participants"].pop("site")
         site["values"][0] = "\u202e" if field == "cell" else "x"
         commit["participants"]["site" if field == "cell" else "si\u2028te"] = site
-    commit.pop("checksum")
-    (tmp_path / "s" / "commit.json").write_text(json.dumps(sealed(commit, {})))
+
+    edit(tmp_path / "s", change)
     with pytest.raises(CohortError, match="control characters"):
         open_store(tmp_path / "s")
 

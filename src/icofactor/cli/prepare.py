@@ -39,7 +39,9 @@ band-pass. Nothing else is done: no smoothing, and no cleaning without --confoun
 ALFF needs one run (--entities run=1). --n-procs and --work-dir work as for an HCP tree; an interrupted run resumes.
 
 icofactor prepare INPUT... -o STORE reads any maps and applies --limit-outliers, --smooth and --resample-to. An earlier
-store is an input too: --dtype float16 writes it in half the space. --append adds new subjects to a store."""
+store is an input too: --dtype float16 writes it in half the space. --append adds new subjects to a store.
+
+icofactor prepare STORE --add-columns FILE or --remove SUBJECT,... changes a store in place."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
 icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
 icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
@@ -47,7 +49,9 @@ icofactor prepare reho fmriprep -o reho.store --target fsaverage5 --entities tas
 icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
     --spheres HCPpipelines
 icofactor prepare thickness.store -o small.store --dtype float16
-icofactor prepare 'wave2/*.thickness.fsaverage5.mgh' -o thickness.store --append"""
+icofactor prepare 'wave2/*.thickness.fsaverage5.mgh' -o thickness.store --append
+icofactor prepare thickness.store --add-columns participants.tsv
+icofactor prepare thickness.store --remove sub-001,sub-002"""
 KINDS = ("thickness", "myelin", "reho", "alff")
 _FOR_FILES = (
     *("mesh", "measure", "smoothing", "entities", "missing", "mask", "map_name", "subjects"),
@@ -96,9 +100,7 @@ _STEPS = (
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, several="")
-    parser.add_argument(
-        "-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write"
-    )
+    parser.add_argument("-o", "--out", metavar="STORE", type=Path, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     parser.add_argument(
@@ -111,6 +113,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=["float32", "float16"],
         help="type of the stored values; float16 takes half the space and keeps three digits (default: float32)",
+    )
+    change = parser.add_argument_group("change the store INPUT").add_mutually_exclusive_group()
+    change.add_argument(
+        "--add-columns",
+        metavar="FILE",
+        type=Path,
+        help="add the columns of this table to the participants of the store, by participant_id",
+    )
+    change.add_argument(
+        "--remove",
+        metavar="SUBJECT,...",
+        type=words,
+        help="remove subjects from the store; their maps are deleted from disk",
     )
     steps = parser.add_argument_group("steps")
     steps.add_argument(
@@ -235,6 +250,13 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.add_columns is not None or options.remove is not None:
+        _change_store(options)
+        return
+    if options.out is None:
+        raise ArgumentError("out", "is missing: name the store to write")
+    if not options.inputs:
+        raise ArgumentError("inputs", "is missing: give the maps of the subjects")
     first = options.inputs[0]
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
@@ -271,6 +293,24 @@ def run(options: argparse.Namespace) -> None:
             _NO_KIND,
         )
         _run_files(options)
+
+
+def _change_store(options: argparse.Namespace) -> None:
+    """Add columns to a store, or remove subjects from it."""
+    from icofactor.cohort.store.create import add_columns, remove_subjects
+
+    if options.out is not None:
+        raise ArgumentError("out", "applies to a store to write; INPUT is changed in place")
+    if len(options.inputs) != 1:
+        raise ArgumentError("inputs", f"must be one store to change; found {len(options.inputs)}")
+    if options.dry_run:
+        raise ArgumentError("dry_run", "does not apply to --add-columns and --remove")
+    (store,) = options.inputs
+    if options.remove is None:
+        changed = add_columns(store, options.add_columns, overwrite=options.overwrite)
+    else:
+        changed = remove_subjects(store, options.remove)
+    print(f"{store}: {changed!r}")
 
 
 def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
-from icofactor.io.url import RemotePath
 
 # A store of 100,000 subjects with 30 columns has a record of about 30 MB with three million values.
 MAX_TEXT, MAX_VALUES, MAX_STRING = 2**26, 4_000_000, 2**20
@@ -17,20 +16,19 @@ MAX_DEPTH = 60
 _WEIGHT = 4
 
 
-def read_text(path: Path | RemotePath, most: int = MAX_TEXT) -> str:
+def read_text(path: Path, most: int = MAX_TEXT) -> str:
     """A text in UTF-8 of at most so many bytes."""
-    if isinstance(path, Path):
-        check_regular(path)
-        size = path.stat().st_size
-        if size > most:
-            raise Unreadable(f"is too large: it has {size} bytes, at most {most} are read")
+    check_regular(path)
+    size = path.stat().st_size
+    if size > most:
+        raise Unreadable(f"is too large: it has {size} bytes, at most {most} are read")
     try:
-        return (read_bytes(path) if isinstance(path, Path) else path.read(most)).decode()
+        return read_bytes(path).decode()
     except UnicodeDecodeError as problem:
         raise Unreadable(f"is not text in UTF-8: byte {problem.start} is damaged") from None
 
 
-def read_json(path: Path | RemotePath) -> Any:
+def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     return parse_json(read_text(path))
 

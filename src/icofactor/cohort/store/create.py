@@ -1,57 +1,73 @@
-"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of
-sites.
+"""Writing cohort stores: in blocks of subjects, and whole or not at all.
 
-`store.layout` says how it lies on disk, and what makes a commit. Writing holds the maps of
-`CHUNK_SUBJECTS`
-subjects in memory, and one chunk.
+`store.layout` says how a store lies on disk, and what makes a commit. Writing holds the maps of
+`CHUNK_SUBJECTS` subjects in memory, and those of the last, incomplete chunk when subjects are
+appended.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
-from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
-from icofactor.cohort.store.encoding import RoundingCheck, Unstorable, check_dtype, to_float16
 from icofactor.cohort.store.layout import (
-    COMMIT,
-    FORMAT,
-    VERSION,
+    MARK,
     Commit,
-    clean,
-    is_store,
-    locked,
-    next_generation,
+    contents,
+    is_uncommitted,
+    next_content,
     read_commit,
     write_commit,
-    write_group,
+    write_mark,
+    writing,
 )
-from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open_store
-from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
+from icofactor.cohort.store.read import MAPS, MASK, SITES, STATISTICS, StoredCohort, open_store
+from icofactor.cohort.store.statistics import (
+    duplicate_problem,
+    map_hashes,
+    map_statistics,
+    scale_problem,
+)
+from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
+from icofactor.io.guard import exists
 from icofactor.io.records import flatten
-from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.io.tables import encode_column, join_columns, plain
 from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
+if TYPE_CHECKING:
+    import zarr
+
 AnyCohort = Cohort | StoredCohort
-CHUNK_SITES, CHUNK_SUBJECTS = 1024, 512
-"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a
-chunk's sites in memory; few subjects, since these are in memory when they are written.
-"""
+# Sites × subjects of one file: 2 MiB, or 1 with two bytes per value. Few sites, because a fit has
+# all subjects of a chunk's sites in memory; few subjects, because these are in memory when they are
+# written.
+CHUNK_SITES = 1024
+CHUNK_SUBJECTS = 512
+# Rows of the array of statistics in one file.
+CHUNK_STATISTICS = 4096
+DTYPES = ("float32", "float16")
+# Warn when rounding changes values by more than this share of the standard deviation between
+# subjects.
+COARSE = 0.05
+# So many subjects of a batch tell how coarse it is.
+SUBJECTS_ROUNDED = 64
 
 
 def save_store(
@@ -111,22 +127,27 @@ def create_store(
     >>> ico.cohort.create_store(path, pieces).X.shape
     (20, 642)
     """
-    stored_dtype = check_dtype(dtype)
-    if chunk_sites < 1 or chunk_subjects < 1:
-        found = Phrase(f"{chunk_sites} and {chunk_subjects}")
-        raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
+    if str(dtype) not in DTYPES:
+        raise ArgumentError("dtype", f"must be 'float32' or 'float16'; found {shown(dtype)}")
+    chunks = (chunk_sites, chunk_subjects)
+    if min(chunks) < 1:
+        argument = "chunk_sites" if chunk_sites < 1 else "chunk_subjects"
+        raise ArgumentError(argument, f"must be at least 1; found {min(chunks)}")
     folder = local(path, "path").absolute()
-    _check_place(folder, overwrite)
-    made = not folder.exists()
+    _check_target(folder, overwrite)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _writing(folder):
-            _check_place(folder, overwrite)  # again: another writer may have finished meanwhile
-            write_group(folder, {"format": FORMAT, "version": VERSION})
-            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects), stored_dtype)
-            write_commit(folder, commit, [commit.mesh, *commit.arrays])
+        with writing(folder) as previous:
+            # Another writer may have finished meanwhile.
+            _check_target(folder, overwrite)
+            if is_uncommitted(folder):
+                write_mark(folder)
+            commit = _write_content(folder, cohorts, chunks, np.dtype(str(dtype)), "create")
+            generation = 1 if previous is None else previous.generation + 1
+            write_commit(folder, replace(commit, generation=generation))
     except BaseException:
-        if made and not (folder / COMMIT).exists():
+        if is_new and is_uncommitted(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return open_store(folder)
@@ -138,7 +159,8 @@ def append_store(
     """Add the subjects of one or several cohorts to a store: all of them, or none.
 
     Sites, mask, hemisphere, modality, units and the columns of the participants must equal those of
-    the store, and the subjects must be new.
+    the store. The subjects must be new, also by their maps, and these must be of the same scale: a
+    batch in µm does not go into a store in mm.
 
     Examples
     --------
@@ -150,34 +172,38 @@ def append_store(
     >>> ico.cohort.append_store(path, cohort[15:]).X.shape
     (20, 642)
     """
+    import zarr
+
     folder = local(path, "path").absolute()
-    read_commit(folder)  # before anything is locked or cleaned: there must be a store
-    given: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
-    with _writing(folder):
+    batches: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
+    with writing(folder):
         previous = read_commit(folder)
-        stored, generation = open_store(folder), next_generation(folder, previous.generation)
-        name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
-        part = _write_part(
-            folder, name, given, stored, stored.subjects, previous.chunks, stored.stored_dtype
-        )
-        columns = previous.participants.items()
-        commit = replace(
-            previous,
-            generation=generation,
-            parts=(*previous.parts, (part.name, len(part.subjects))),
-            subjects=(*previous.subjects, *part.subjects),
-            participants={
-                name: join_columns(name, dict(column), part.participants[name])
-                for name, column in columns
-            },
-            steps=(*previous.steps, _step("append", part)),
-        )
-        write_commit(folder, commit, [name for name in commit.arrays if name.startswith(part.name)])
+        n_subjects = len(previous.subjects)
+        content = folder / previous.content
+        group = zarr.open_group(content, mode="r+", use_consolidated=False)
+        maps, statistics = group[MAPS], group[STATISTICS]
+        # A killed append leaves columns, which this removes.
+        _resize_subjects(maps, statistics, n_subjects)
+        stored = statistics[...]
+        try:
+            batch = _write_subjects(folder, maps, batches, open_store(folder), previous, "append")
+            _compare(folder, stored, batch)
+        except BaseException:
+            _resize_subjects(maps, statistics, n_subjects)
+            raise
+        # Only now a file is replaced that has committed subjects, and they stay in it.
+        batch.columns.finish()
+        statistics.resize((n_subjects + len(batch.statistics), stored.shape[1]))
+        statistics[n_subjects:] = batch.statistics
+        write_commit(folder, replace(batch.commit, generation=previous.generation + 1))
     return open_store(folder)
 
 
-def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
-    """Join the parts of a store with many appends into one, which is faster to read.
+def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> StoredCohort:
+    """Remove subjects from a store, for example after they withdrew their consent.
+
+    The store is written again without them, and the earlier files are deleted. Records of inputs
+    that name them are removed, too.
 
     Examples
     --------
@@ -185,321 +211,413 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
     >>> path = tempfile.mkdtemp() + "/cohort.store"
-    >>> store = ico.cohort.save_store(cohort[:15], path)
-    >>> store = ico.cohort.append_store(path, cohort[15:])
-    >>> ico.cohort.compact_store(path).X.shape
-    (20, 642)
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> ico.cohort.remove_subjects(path, cohort.subjects[:2]).X.shape
+    (18, 642)
     """
     folder = local(path, "path").absolute()
-    read_commit(folder)
-    with _writing(folder):
-        previous = read_commit(folder)
+    removed = {subjects} if isinstance(subjects, str) else set(subjects)
+    if not removed:
+        raise ArgumentError("subjects", "must name at least one subject to remove")
+    with writing(folder):
         stored = open_store(folder)
-        if len(previous.parts) > 1:
-            generation = next_generation(folder, previous.generation)
-            name = f"part-000001-{generation:08x}"
-            part = _write_part(
-                folder, name, [stored], stored, (), previous.chunks, stored.stored_dtype
-            )
-            commit = replace(
-                previous,
-                generation=generation,
-                parts=((part.name, len(part.subjects)),),
-                steps=(*previous.steps, {**_step("compact", part), "inputs": []}),
-            )
-            write_commit(folder, commit, commit.arrays)
+        unknown = sorted(removed - set(stored.subjects))
+        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
+        if unknown:
+            raise CohortError(folder, f"does not have these subjects: {some(unknown)}")
+        if not remaining:
+            raise CohortError(folder, "would have no subjects left: delete the folder instead")
+        maps = stored.X.values
+        cohort = stored.select(remaining)
+        commit = _write_content(folder, [cohort], maps.chunks, maps.dtype, "remove")
+        # The step would repeat the provenance of all earlier ones.
+        step = {**commit.steps[-1], "inputs": [], "n_removed": len(removed)}
+        steps = _without_records(plain(maps.commit.steps), removed)
+        generation = stored.generation + 1
+        write_commit(folder, replace(commit, generation=generation, steps=(*steps, step)))
     return open_store(folder)
 
 
-def _created(
-    folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype[Any]
-) -> Commit:
-    rest = iter(cohorts)
-    first = next(rest, None)
-    if first is None:
-        raise CohortError(folder, "there are no subjects to write to it")
-    sites, generation = first.sites, next_generation(folder, _generation(folder))
-    mesh = f"mesh-{generation:08x}"
-    about = {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh}
-    about |= _write_mesh(folder / mesh, first, _quadtree_order(sites))
-    part = _write_part(
-        folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, dtype
-    )
-    return Commit(
-        generation=generation,
-        mesh=mesh,
-        sites=about,
-        chunks=chunks,
-        parts=((part.name, len(part.subjects)),),
-        hemisphere=first.hemisphere,
-        modality=first.modality,
-        units=first.units,
-        subjects=tuple(part.subjects),
-        participants=part.participants,
-        steps=(_step("create", part),),
-    )
+def add_columns(
+    path: str | os.PathLike[str], participants: Any, *, overwrite: bool = False
+) -> StoredCohort:
+    """Add columns to the participants' table of a store.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder of the store.
+    participants : path, mapping or DataFrame
+        A table with a column participant_id, as for `load_cohort`. It must have all subjects of the
+        store.
+    overwrite : bool, default=False
+        Whether to replace columns that the store has.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(3, 2, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> table = {"participant_id": cohort.subjects, "score": [1, 2, 3]}
+    >>> ico.cohort.add_columns(path, table).participants["score"].tolist()
+    [1, 2, 3]
+    """
+    from icofactor.cohort.subjects import Selection
+
+    folder = local(path, "path").absolute()
+    table = Selection.of(participants, ()).participants
+    if table is None or not table.columns:
+        raise ArgumentError("participants", "must be a table with columns to add")
+    with writing(folder):
+        previous = read_commit(folder)
+        names = previous.subjects
+        absent = [name for name in names if table.row(name, None) is None]
+        if absent:
+            raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
+        present = [name for name in table.columns if name in previous.participants]
+        if present and not overwrite:
+            raise ArgumentError(
+                "participants",
+                f"the store already has the columns {some(present)}: pass --overwrite "
+                "(overwrite=True) to replace them",
+            )
+        columns = {name: encode_column(name, values) for name, values in table.about(names).items()}
+        commit = replace(
+            previous,
+            generation=previous.generation + 1,
+            participants={**previous.participants, **columns},
+            steps=(*previous.steps, _step("add columns", columns=list(columns))),
+        )
+        write_commit(folder, commit)
+    return open_store(folder)
 
 
-def _step(what: str, part: _Part) -> dict[str, Any]:
-    try:
-        own = version("icofactor")
-    except PackageNotFoundError:
-        own = "unknown"
-    return {
-        "step": what,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "icofactor": own,
-        "n_subjects": len(part.subjects),
-        "inputs": part.inputs,
-    }
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """The only writer of a store; before and after, whatever its commit does not name is removed."""
-    try:
-        with locked(folder):
-            _tidy(folder)
-            try:
-                yield
-            finally:
-                _tidy(folder)
-    except OSError as problem:
-        if problem.errno is None or problem.filename is not None:
-            raise
-        raise OSError(
-            problem.errno, problem.strerror, str(folder)
-        ) from problem  # the system does not say where
-
-
-def _tidy(folder: Path) -> None:
-    try:
-        clean(folder, read_commit(folder) if (folder / COMMIT).exists() else None)
-    except CohortError:
-        return  # a commit that this version cannot read may name anything here
-
-
-def _generation(folder: Path) -> int:
-    """Commits so far, of the cohort to be replaced."""
-    try:
-        return read_commit(folder).generation
-    except CohortError:
-        return 0
-
-
-def _check_place(folder: Path, overwrite: bool) -> None:
-    """Refuse a place where a store cannot or may not be written; look only."""
+def _check_target(folder: Path, overwrite: bool) -> None:
+    """Refuse a place where a store cannot or may not be written."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
-    if not is_store(folder):
-        # the lock is there before anything else is
-        if any(folder.iterdir()):
-            raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
-    elif (folder / COMMIT).exists() and not overwrite:
+    if is_uncommitted(folder):
+        return
+    if not exists(folder / MARK) or not contents(folder):
+        raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
+    if not overwrite:
         raise ExistsError(folder)
 
 
-# ---------------------------------------------------------------------- sites and maps
+def _step(name: str, **details: Any) -> dict[str, Any]:
+    """Return the record of a change: what was done, when, and by which version."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"step": name, "time": time, "icofactor": __version__, **details}
 
 
-def _quadtree_order(sites: Sites) -> NDArray[np.int64]:
-    """The sites by the face that holds them, so that a face of any level is one run of rows."""
-    return np.argsort(sites.deepest, kind="stable")
+def _without_records(record: Any, names: set[str]) -> Any:
+    """Return a record without the items of its lists that name one of these subjects."""
+    alternatives = "|".join(map(re.escape, names))
+    pattern = re.compile(f"(?<![0-9A-Za-z])({alternatives})(?![0-9A-Za-z])")
+
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: cleaned(item) for key, item in value.items()}
+        if not isinstance(value, list):
+            return value
+        items = [cleaned(item) for item in value]
+        return [item for item in items if not pattern.search(json.dumps(item, ensure_ascii=False))]
+
+    return cleaned(record)
 
 
-def _write_mesh(place: Path, cohort: AnyCohort, order: NDArray[np.int64]) -> dict[str, Any]:
-    """The sites, their order and the mask; what arrays do not hold of parcels is returned."""
-    place.mkdir()
-    write_group(place, {})
-    arrays = {each: getattr(cohort.sites, each) for each in SITE_ARRAYS}
-    regions, of_regions = flatten(cohort.sites.regions)
-    arrays |= {f"{REGIONS}{each}": values for each, values in of_regions.items()}
-    for each, values in {**arrays, "order": order, "mask": cohort.mask}.items():
-        if values is not None:
-            write_array(place / each, np.asarray(values))
-    return {} if regions is None else {"regions": regions}
+# ---------------------------------------------------------------------- arrays of a store
 
 
-@dataclass
-class _Part:
-    """Subjects written together.
+@dataclass(frozen=True)
+class _Batch:
+    """Subjects whose maps were written together.
 
     Attributes
     ----------
-    name : of the folder of their maps.
-    subjects, participants : of those written so far.
-    inputs : provenance of the cohorts they came from, each once.
+    commit : the cohort with them
+    statistics : of their maps
+    columns : writer of their maps, which must finish
     """
 
-    name: str
-    subjects: list[str] = field(default_factory=list)
-    participants: dict[str, Column] = field(default_factory=dict)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, cohort: AnyCohort) -> None:
-        """Take down who and what a cohort is."""
-        columns = {
-            str(name): encode_column(str(name), values)
-            for name, values in cohort.participants.items()
-        }
-        if self.subjects:
-            columns = {
-                name: join_columns(name, self.participants[name], column)
-                for name, column in columns.items()
-            }
-        self.participants = columns
-        self.subjects += cohort.subjects
-        source = plain(cohort.provenance)
-        if source not in self.inputs:
-            self.inputs.append(source)
+    commit: Commit
+    statistics: np.ndarray
+    columns: _Columns
 
 
-def _write_part(
+def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
+    """Give the arrays this many subjects; zarr deletes the files of others."""
+    maps.resize((maps.shape[0], n_subjects))
+    statistics.resize((n_subjects, statistics.shape[1]))
+
+
+def _write_content(
     folder: Path,
-    name: str,
+    cohorts: Iterable[AnyCohort],
+    chunks: tuple[int, int],
+    dtype: np.dtype,
+    step: str,
+) -> Commit:
+    """Write the arrays of a whole cohort, which nobody sees before they are committed."""
+    import zarr
+
+    from icofactor.cohort.store.files import create_array, write_array
+
+    remaining = iter(cohorts)
+    first = next(remaining, None)
+    if first is None:
+        raise CohortError(folder, "there are no subjects to write to it")
+    sites, arrays = flatten(first.sites)
+    if first.mask is not None:
+        arrays[MASK] = first.mask
+    commit = Commit(
+        generation=0,
+        content=next_content(folder),
+        sites=sites,
+        hemisphere=first.hemisphere,
+        modality=first.modality,
+        units=first.units,
+        subjects=(),
+        hashes=(),
+        participants={},
+        steps=(),
+    )
+    group = zarr.create_group(folder / commit.content)
+    for name, values in arrays.items():
+        write_array(group, SITES + name, np.asarray(values))
+    chunks = (min(chunks[0], first.sites.n), chunks[1])
+    maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
+    batch = _write_subjects(folder, maps, chain([first], remaining), first, commit, step)
+    batch.columns.finish()
+    shape = batch.statistics.shape
+    statistics = create_array(group, STATISTICS, shape, (CHUNK_STATISTICS, shape[1]), np.float64)
+    statistics[...] = batch.statistics
+    return batch.commit
+
+
+def _write_subjects(
+    folder: Path,
+    maps: zarr.Array,
     cohorts: Iterable[AnyCohort],
     like: AnyCohort,
-    known: Iterable[str],
-    chunks: tuple[int, int],
-    dtype: np.dtype[Any],
-) -> _Part:
-    """Maps, subject by subject, into a new array of sites (in quadtree order) × subjects.
+    commit: Commit,
+    step: str,
+) -> _Batch:
+    """Write maps beyond those of the subjects in a commit, which then has all of them.
 
     Parameters
     ----------
-    like : what all cohorts must be like.
-    known : subjects that the store has already.
-    chunks : sites × subjects of one file.
-    dtype : of the stored values.
+    like : what all cohorts must be like
+    step : what is done
     """
-    part, seen = _Part(name), set(known)
-    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks, dtype, like.mask)
+    columns = _Columns(maps)
+    subjects = list(commit.subjects)
+    hashes = list(commit.hashes)
+    participants = dict(commit.participants)
+    statistics: list[np.ndarray] = []
+    inputs: list[Any] = []
+    rounding_share = 0.0
+    in_use = np.ones(like.sites.n, dtype=bool) if like.mask is None else like.mask
     for cohort in cohorts:
         problems = _differences(like, cohort)
-        twice = sorted(seen.intersection(cohort.subjects))
+        twice = sorted(set(subjects).intersection(cohort.subjects))
         if twice:
             problems.append(f"it already has these subjects: {some(twice)}")
         if problems:
-            raise CohortError(
-                folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems)
-            )
-        seen.update(cohort.subjects)
-        part.add(cohort)
-        try:
-            maps.add(cohort.X)
-        except Unstorable as problem:
-            raise CohortError(
-                folder, f"{literal(repr(cohort))} cannot be stored: {problem}"
-            ) from None
-    if not part.subjects:
+            raise CohortError(folder, f"{cohort!r} cannot be added: " + "; ".join(problems))
+        for name, cells in cohort.participants.items():
+            column = encode_column(str(name), cells)
+            if subjects:
+                column = join_columns(str(name), dict(participants[str(name)]), column)
+            participants[str(name)] = column
+        subjects += cohort.subjects
+        source = plain(cohort.provenance)
+        if source not in inputs:
+            inputs.append(source)
+        for first in range(0, len(cohort), columns.width):
+            exact = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
+            values: np.ndarray = exact
+            if columns.dtype == np.float16:
+                values = _to_float16(folder, exact)
+                sample = slice(0, SUBJECTS_ROUNDED)
+                share = _rounding_share(exact[sample, in_use], values[sample, in_use])
+                rounding_share = max(share, rounding_share)
+            numbers = map_statistics(values, in_use)
+            bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) + first
+            if len(bad):
+                names = some(cohort.subjects[row] for row in bad)
+                raise CohortError(folder, f"these subjects have NaN or infinite values: {names}")
+            statistics.append(numbers)
+            hashes += map_hashes(values)
+            columns.add(values)
+    n_new = len(subjects) - len(commit.subjects)
+    if not n_new:
         raise CohortError(folder, "there are no subjects to write to it")
-    try:
-        maps.finish()
-    except Unstorable as problem:
-        raise CohortError(folder, f"maps cannot be stored: {problem}") from None
-    return part
+    columns.flush()
+    if rounding_share > COARSE:
+        warnings.warn(
+            f"float16 is coarse for these maps: rounding is {100 * rounding_share:.2g} % of the "
+            "standard deviation between subjects; use float32",
+            UserWarning,
+            stacklevel=2,
+        )
+    commit = replace(
+        commit,
+        subjects=tuple(subjects),
+        hashes=tuple(hashes),
+        participants=participants,
+        steps=(*commit.steps, _step(step, n_subjects=n_new, inputs=inputs)),
+    )
+    return _Batch(commit, np.concatenate(statistics), columns)
 
 
-class _Maps:
-    """Gathers subjects until they fill the width of a chunk, then writes them, one chunk at a time."""
+def _compare(folder: Path, stored: np.ndarray, batch: _Batch) -> None:
+    """Refuse a batch whose maps are of another scale than the store's, or are there already."""
+    names = batch.commit.subjects
+    new = batch.statistics
+    problem = scale_problem(stored, new) or duplicate_problem(
+        stored, new, names[: len(stored)], names[len(stored) :]
+    )
+    if problem is not None:
+        raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
 
-    def __init__(
-        self,
-        folder: Path,
-        order: NDArray[np.int64],
-        chunks: tuple[int, int],
-        dtype: np.dtype[Any],
-        mask: NDArray[np.bool_] | None,
-    ) -> None:
-        self._folder = folder
-        self._order = order
-        self._dtype = dtype
-        self._mask = np.ones(len(order), dtype=bool) if mask is None else mask
-        self._rounding = RoundingCheck()
-        self._height, width = min(chunks[0], len(order)), chunks[1]
-        self._buffer = np.empty((width, len(order)), dtype=np.float32)
-        self._filled = self._written = self._width = 0
 
-    def add(self, X: Any) -> None:
-        """Maps of further subjects, subjects × sites."""
-        first = 0
-        while first < len(X):
-            take = min(len(self._buffer) - self._filled, len(X) - first)
-            self._buffer[self._filled : self._filled + take] = X[first : first + take]
-            self._filled += take
-            first += take
-            if self._filled == len(self._buffer):
-                self._flush()
+class _Columns:
+    """Gathers subjects until they fill a column of chunks, then writes these whole.
+
+    The column of chunks that has earlier subjects is written by `finish`, last of all.
+
+    Attributes
+    ----------
+    width : subjects of a chunk
+    n_written : subjects that the array had, and those that were added
+    """
+
+    def __init__(self, array: zarr.Array) -> None:
+        n_sites, self.n_written = array.shape
+        self.width = array.chunks[1]
+        self.dtype = array.dtype
+        self._array = array
+        self._buffer = np.full((self.width, n_sites), np.nan, self.dtype)
+        self._held: tuple[slice, np.ndarray] | None = None
+        self._n_held = self.n_written % self.width
+        if self._n_held:
+            start = self.n_written - self._n_held
+            self._buffer[: self._n_held] = array[:, start : self.n_written].T
+
+    def add(self, values: np.ndarray) -> None:
+        """Add maps, subjects × sites."""
+        while len(values):
+            position = self.n_written % self.width
+            n_taken = min(self.width - position, len(values))
+            self._buffer[position : position + n_taken] = values[:n_taken]
+            self.n_written += n_taken
+            values = values[n_taken:]
+            if self.n_written % self.width == 0:
+                self._write()
+
+    def flush(self) -> None:
+        """Write the last subjects."""
+        if self.n_written % self.width:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the subjects in the buffer as whole chunks, filled up with NaN."""
+        last = -(-self.n_written // self.width) * self.width
+        columns = slice(last - self.width, last)
+        if self._n_held:
+            self._held = (columns, self._buffer)
+            self._buffer = np.empty_like(self._buffer)
+            self._n_held = 0
+        else:
+            self._write_chunks(columns, self._buffer)
+        self._buffer[...] = np.nan
+
+    def _write_chunks(self, columns: slice, maps: np.ndarray) -> None:
+        n_sites, n_subjects = self._array.shape
+        height = self._array.chunks[0]
+        self._array.resize((n_sites, max(n_subjects, columns.stop)))
+        # One file at a time: zarr copies what it writes.
+        for first in range(0, n_sites, height):
+            sites = slice(first, first + height)
+            self._array[sites, columns] = maps[:, sites].T
 
     def finish(self) -> None:
-        """Write what is left, and what zarr wants to know."""
-        if self._filled:
-            self._flush()
-        shape, chunks = (len(self._order), self._written), (self._height, self._width)
-        write_metadata(self._folder, shape, chunks, self._dtype)
-        self._rounding.warn_if_coarse()
+        """Write the chunks that have earlier subjects, and give the array its number of subjects."""
+        if self._held is not None:
+            self._write_chunks(*self._held)
+        self._array.resize((self._array.shape[0], self.n_written))
 
-    def _flush(self) -> None:
-        # few subjects get narrow chunks, so that a small append takes little space
-        self._width = self._width or self._filled
-        for number, first in enumerate(range(0, len(self._order), self._height)):
-            rows = self._order[first : first + self._height]
-            block = self._rounded(self._buffer[: self._filled, rows].T, self._mask[rows])
-            write_chunk(
-                self._folder,
-                (number, self._written // self._width),
-                block,
-                (self._height, self._width),
-            )
-        self._written += self._filled
-        self._filled = 0
 
-    def _rounded(self, values: NDArray[np.float32], used: NDArray[np.bool_]) -> NDArray[Any]:
-        """Return maps, sites × subjects, in the type of the store."""
-        if self._dtype == np.float32:
-            return values
-        rounded = to_float16(values)
-        self._rounding.add(values[used], rounded[used])
-        return rounded
+# ---------------------------------------------------------------------- float16
+
+
+def _to_float16(folder: Path, values: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Round values to float16; refuse those beyond its range."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(np.float16)
+    overflowed = np.isinf(rounded) & np.isfinite(values)
+    if overflowed.any():
+        largest = float(np.abs(values[overflowed]).max())
+        raise CohortError(
+            folder,
+            "maps cannot be stored: float16 can represent values up to 65504; these go up to "
+            f"{largest:.6g}: use float32",
+        )
+    return rounded
+
+
+def _rounding_share(exact: NDArray[np.float32], rounded: NDArray[np.float16]) -> float:
+    """Return what rounding changes, as a share of the standard deviation between subjects."""
+    x = exact.astype(np.float64)
+    deviation = np.sqrt(np.mean(np.square(x - x.mean(axis=0))))
+    # One subject, or equal ones, have no deviation.
+    return float(np.sqrt(np.mean(np.square(rounded - x))) / deviation) if deviation else 0.0
+
+
+# ---------------------------------------------------------------------- comparing cohorts
 
 
 def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
-    """What keeps a cohort from being more of the same, as text."""
+    """Return what keeps a cohort from being more of the same."""
     if like is cohort:
         return []
-    found = []
+    problems = []
     if not _same_sites(like.sites, cohort.sites):
-        found.append(
-            f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another order"
+        problems.append(
+            f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another "
+            "order"
         )
     else:
         masks = [
-            np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask
-            for one in (like, cohort)
+            np.ones(like.sites.n, dtype=bool) if mask is None else mask
+            for mask in (like.mask, cohort.mask)
         ]
-        n = int((masks[0] != masks[1]).sum())
-        if n:
-            found.append(f"its mask differs at {n} sites")
+        n_different = int((masks[0] != masks[1]).sum())
+        if n_different:
+            problems.append(f"its mask differs at {n_different} sites")
     for name in ("hemisphere", "modality", "units"):
-        there, here = getattr(like, name), getattr(cohort, name)
-        if there != here:
-            found.append(f"{name} of the store is {there!r}, here {here!r}")
-    columns = [set(map(str, one.participants)) for one in (like, cohort)]
-    if columns[0] - columns[1]:
-        found.append(f"participants lack the columns {sorted(columns[0] - columns[1])}")
-    if columns[1] - columns[0]:
-        found.append(f"the store's participants lack the columns {sorted(columns[1] - columns[0])}")
-    return found
+        stored, new = getattr(like, name), getattr(cohort, name)
+        if stored != new:
+            problems.append(f"{name} of the store is {stored!r}, here {new!r}")
+    stored_columns, columns = set(map(str, like.participants)), set(map(str, cohort.participants))
+    if stored_columns - columns:
+        problems.append(f"participants lack the columns {sorted(stored_columns - columns)}")
+    if columns - stored_columns:
+        problems.append(
+            f"the store's participants lack the columns {sorted(columns - stored_columns)}"
+        )
+    return problems
 
 
 def _same_sites(a: Sites, b: Sites) -> bool:
-    """Whether they are the same sites in the same faces, as the order on disk needs."""
+    """Return whether two cohorts have the same sites in the same faces."""
     if a is b:
         return True
     same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
-    return same and all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("hemisphere", "position", "deepest")
-    )
+    names = ("hemisphere", "position", "deepest")
+    return same and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)

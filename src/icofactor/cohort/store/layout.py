@@ -1,20 +1,14 @@
 """What lies on disk in a cohort store, and how a change to it becomes visible.
 
-    zarr.json                     a zarr 3 group that says what this is; written once
-    commit.json                   the cohort: which parts it is made of, subjects, participants,
-    provenance mesh-00000001/                a group: order, mask and the arrays of the sites
-    part-000001-00000001/         maps of the first subjects, sites (in quadtree order) × subjects
-    part-000002-00000002/         maps of those appended next, and so on; the last number is that of
-    the commit
+    zarr.json              group: the cohort without its arrays, and the metadata of the arrays
+    cohort-000001/maps     sites × subjects, float32 or float16
+    cohort-000001/statistics   median, spread and means of the maps, one row per subject
+    cohort-000001/sites/   arrays of the mesh, and the mask
 
-A part is written once, to its end, and then never changed. What `commit.json` does not name is not
-there for a reader, so replacing that one file is the commit: before it a reader finds the previous
-cohort, after it the new one. A killed writer leaves at most folders that nobody names; the next
-writer removes them.
-
-Every file has a checksum. `commit.json` holds its own, that of the metadata of every array, and
-those of all
-chunks, which also stand behind each chunk: a chunk that was damaged or exchanged is refused.
+Any zarr 3 reader opens it. Replacing `zarr.json` is the commit: it says how many subjects there
+are, and which folder holds the arrays. Subjects are appended to the arrays beyond those that it
+counts; a cohort that replaces another has a folder of its own. A killed writer leaves at most
+what `zarr.json` does not name, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -24,96 +18,85 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from icofactor.cohort.names import check_words
-from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
 from icofactor.errors import CohortError, RemoteError
-from icofactor.io.archive import group_record
 from icofactor.io.atomic import alone_in, sync, write_durably
-from icofactor.io.guard import Unreadable, exists, hash_file
-from icofactor.io.json import MAX_TEXT, read_json
+from icofactor.io.guard import Unreadable, exists, naming
+from icofactor.io.json import read_json
 from icofactor.io.records import check_seal, rebuild, sealed
-from icofactor.io.url import RemotePath, is_url
+from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
-VERSION = 4
-COMMIT = "commit.json"
-_MESH, _PART = r"mesh-[0-9a-f]{8}", r"part-[0-9]{6}-[0-9a-f]{8}"
+# Stores of another version are refused: no store has been published yet.
+VERSION = 5
+# The file by which zarr knows a group.
+MARK = "zarr.json"
+# Folders of arrays; each has a number that no earlier commit used.
+CONTENT = re.compile(r"cohort-(\d{6})")
+# zarr writes a file under a name that ends so, then renames it.
+UNFINISHED = "*.partial"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The content of commit.json: all of a cohort that is not a large array.
+    """A stored cohort without the values of its arrays.
 
     Attributes
     ----------
-    generation : number of commits so far.
-    mesh : name of the folder of the sites.
-    sites : `on`, `level`, `name` and `n_mesh` of the sites; of parcels `regions`, which are not
-        arrays.
-    chunks : sites × subjects of one file of maps.
-    parts : name of the folder and number of subjects of each part, in order.
-    hemisphere, modality, units, subjects : as in `Cohort`.
-    participants : column → {"dtype", "values"}.
-    steps : what was done, one record per commit.
-    checksums : folder of an array or group → its checksums.
+    generation : number of commits so far
+    content : folder of the arrays
+    sites : of the sites, what is not an array
+    hemisphere, modality, units, subjects : as in `Cohort`
+    hashes : SHA-256 of the stored values of every subject
+    participants : column → {"dtype", "values"}
+    steps : what was done, one record per commit
+    arrays : zarr's metadata of every array and group in `content`; filled in by reading
     """
 
     generation: int
-    mesh: str
+    content: str
     sites: Mapping[str, Any]
-    chunks: tuple[int, int]
-    parts: tuple[tuple[str, int], ...]
     hemisphere: str
     modality: str
     units: str
     subjects: tuple[str, ...]
+    hashes: tuple[str, ...]
     participants: Mapping[str, Mapping[str, Any]]
     steps: tuple[Mapping[str, Any], ...]
-    checksums: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def arrays(self) -> list[str]:
-        """Folders of the arrays of all parts."""
-        return [name for name, _ in self.parts]
+    arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> str:
-        """Of the cohort: equal where all but the record of the steps, which has times, is equal."""
-        content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "steps"}
+        """Return a hash of the cohort, but not of the record of the steps, which has times."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        del content["steps"]
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def store_place(path: str | os.PathLike[str]) -> Path | RemotePath:
-    """Where a store lies: a folder here, or what a URL names."""
-    return (
-        path
-        if isinstance(path, RemotePath)
-        else RemotePath(str(path))
-        if is_url(path)
-        else Path(path).absolute()
-    )
+def reading(path: Path | str) -> AbstractContextManager[None]:
+    """Turn whatever goes wrong inside into one CohortError about a file or array of a store."""
+    advice = "Copy the cohort store again, or write it again"
+    return naming(path, "part of a cohort store", CohortError, advice)
 
 
-def present(file: Path | RemotePath) -> bool:
-    """Whether there is such a file."""
-    return file.exists(MAX_TEXT) if isinstance(file, RemotePath) else exists(file)
+def store_address(path: str | os.PathLike[str]) -> Path | str:
+    """Return the folder or the URL of a store."""
+    return store_url(str(path)) if is_url(path) else Path(path).absolute()
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a zarr 3 folder, as cohort stores are, or a URL; opening it says whether it
-    is one.
-    """
+    """Return whether a path is a zarr 3 folder or a URL; opening it says whether it is a store."""
     if is_url(path):
         return True
-    mark = Path(path).expanduser() / GROUP
+    mark = Path(path).expanduser() / MARK
     return exists(mark) and mark.is_file()
 
 
@@ -127,195 +110,213 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     >>> ico.cohort.is_store(tempfile.mkdtemp())
     False
     """
-    mark = store_place(path) / GROUP
     try:
-        return present(mark) and bool(read_json(mark)["attributes"]["format"] == FORMAT)
+        return _attributes(_read_mark(store_address(path)))["format"] == FORMAT
     except (PermissionError, RemoteError):
         raise
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError):
         return False
 
 
-def write_group(folder: Path, attributes: dict[str, Any]) -> None:
-    """Metadata of a zarr 3 group."""
-    write_durably(folder / GROUP, json.dumps(group_record(attributes), indent=1))
+def _read_mark(address: Path | str) -> Any:
+    """Return the content of the root of a store; FileNotFoundError where there is none."""
+    if not isinstance(address, Path):
+        from icofactor.cohort.store.files import read_remote_mark
+
+        return read_remote_mark(address)
+    file = address / MARK
+    if not exists(file):
+        raise FileNotFoundError(str(file))
+    with reading(file):
+        return read_json(file)
 
 
-def read_commit(folder: Path | RemotePath) -> Commit:
-    """The committed cohort of a store."""
-    if not present(folder / GROUP if isinstance(folder, RemotePath) else folder):
-        remote = isinstance(folder, RemotePath)
-        what = (
-            "check the URL: it is that of the folder of a store"
-            if remote
-            else "icofactor prepare writes one"
+def _attributes(mark: Any) -> dict[str, Any]:
+    """Return the attributes of a zarr group, empty if they are not those of one."""
+    attributes = mark.get("attributes") if isinstance(mark, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def read_commit(address: Path | str) -> Commit:
+    """Read the cohort that was committed last to a store."""
+    try:
+        mark = _read_mark(address)
+    except FileNotFoundError:
+        if isinstance(address, Path) and exists(address):
+            raise CohortError(address, "is not a cohort store of icofactor") from None
+        raise FileNotFoundError(
+            f"no cohort store {address}; check the path or URL, which is that of the folder of a "
+            "store. icofactor prepare writes one"
+        ) from None
+    attributes = _attributes(mark)
+    # Said before the checksum is compared, which another version may compute in another way.
+    if attributes.get("format") != FORMAT:
+        raise CohortError(address, "is not a cohort store of icofactor, or is damaged")
+    if attributes.get("version") != VERSION:
+        raise CohortError(
+            address,
+            f"has version {attributes.get('version')!r}; this icofactor reads version {VERSION}: "
+            "write it again",
         )
-        raise FileNotFoundError(f"no cohort store {folder}; {what}")
-    file = folder / COMMIT
-    finished = present(file)
-    _check_mark(folder, finished)
-    if not finished:
-        raise CohortError(folder, "is incomplete: writing was interrupted. Write it again")
-    with reading(file, "record of a cohort store"):
-        found = read_json(file)
-        if not isinstance(found, dict):
-            raise Unreadable("is damaged: it is not a record of names and values")
-        version = found.get("version")
-        if found.get("format") != FORMAT or version != VERSION:
-            raise CohortError(
-                folder,
-                f"has version {version!r}; this icofactor reads version {VERSION}: write it again",
-            )
-        content = check_seal(found, {})
-        commit = rebuild(
-            Commit, {name: content[name] for name in content.keys() - {"format", "version"}}, {}
-        )
+    if "content" not in attributes:
+        raise CohortError(address, "is incomplete: writing was interrupted. Write it again")
+    with reading(f"{address}/{MARK}"):
+        commit = _rebuild_commit(mark)
         _check_commit(commit)
         return commit
 
 
-def _check_mark(folder: Path | RemotePath, finished: bool) -> None:
-    """Refuse a folder whose zarr.json is not a store's; where there is a commit, it is a store that
-    was damaged.
-    """
-    with reading(folder / GROUP):
-        try:
-            found = read_json(folder / GROUP)
-        except PermissionError:
-            raise
-        except (OSError, ValueError):
-            if finished:
-                raise
-            found = None
-        # an earlier version is refused by its commit
-        if found in [
-            group_record({"format": FORMAT, "version": version})
-            for version in range(1, VERSION + 1)
-        ]:
-            return
-        if finished:
-            raise Unreadable(
-                "is damaged: it is not the record of a cohort store that this icofactor reads"
-            )
-    raise CohortError(folder, "is not a cohort store of icofactor")
+def _rebuild_commit(mark: Any) -> Commit:
+    """Return the commit that the root of a store holds."""
+    checksum = mark["attributes"].pop("checksum", None)
+    content = check_seal({**mark, "checksum": checksum}, {})
+    record = dict(content["attributes"])
+    del record["format"], record["version"]
+    prefix = f"{record['content']}/"
+    arrays = content["consolidated_metadata"]["metadata"]
+    record["arrays"] = {
+        name.removeprefix(prefix): metadata
+        for name, metadata in arrays.items()
+        if name.startswith(prefix)
+    }
+    return rebuild(Commit, record, {})
 
 
 def _check_commit(commit: Commit) -> None:
-    # the names become paths: they must not lead out of the store
-    named = [commit.mesh, *(name for name, _ in commit.parts)]
-    for name, form in zip(named, [_MESH, *[_PART] * len(commit.parts)], strict=True):
-        if not re.fullmatch(form, name):
-            raise Unreadable(f"is damaged: {name[:80]!r} is not the name of a mesh or part")
-        if name not in commit.checksums:
-            raise Unreadable(f"is damaged: it lacks the checksum of {name}")
-    for name, sums in commit.checksums.items():
-        if set(sums) != ({"metadata"} if name == commit.mesh else {"metadata", "chunks"}):
-            raise Unreadable(f"is damaged: it lacks a checksum of {name[:80]!r}")
+    """Refuse a commit whose parts contradict each other."""
+    names = [commit.content, *commit.arrays]
+    # Names become paths, which must not lead out of the store.
+    if not CONTENT.fullmatch(names[0]) or any(".." in name.split("/") for name in names):
+        raise Unreadable("is damaged: an array has a name that leads out of the store")
     n_subjects = len(commit.subjects)
-    if (
-        n_subjects == 0
-        or sum(n for _, n in commit.parts) != n_subjects
-        or min(n for _, n in commit.parts) < 1
-    ):
-        raise Unreadable(f"is damaged: its parts do not contain the {n_subjects} subjects it names")
-    if len(set(commit.subjects)) != n_subjects:
-        raise Unreadable("is damaged: it names a subject twice")
-    if len(commit.chunks) != 2 or min(commit.chunks) < 1:
-        raise Unreadable(f"is damaged: its chunks are {commit.chunks}")
+    if not n_subjects or len(set(commit.subjects)) != n_subjects:
+        raise Unreadable("is damaged: its subjects are not unique, or there are none")
     if commit.hemisphere not in HEMISPHERES:
         raise Unreadable(f"is damaged: its hemisphere is {commit.hemisphere[:40]!r}")
-    for name, column in commit.participants.items():
-        n = len(column["values"]) if isinstance(column.get("values"), list) else 0
-        if n != n_subjects:
-            raise Unreadable(
-                f"is damaged: its column {name[:80]!r} has {n} values for {n_subjects} subjects"
-            )
-    cells = {name: column["values"] for name, column in commit.participants.items()}
-    check_words(commit.subjects, cells, modality=commit.modality, units=commit.units)
+    columns = {name: column["values"] for name, column in commit.participants.items()}
+    for name, values in [("hashes", commit.hashes), *columns.items()]:
+        if not isinstance(values, list | tuple) or len(values) != n_subjects:
+            raise Unreadable(f"is damaged: {name[:80]!r} needs one value per subject")
+    check_words(commit.subjects, columns, modality=commit.modality, units=commit.units)
 
 
-def write_commit(folder: Path, commit: Commit, fresh: Iterable[str]) -> None:
-    """Make a cohort the store's: the folders it names for the first time go to the disk, then one
-    rename.
-    """
-    for name in fresh:
-        _flush(folder / name)
-    content = asdict(replace(commit, checksums=_checksums(folder, commit)))
-    header = {"format": FORMAT, "version": VERSION, **content}
-    header = json.loads(json.dumps(header, allow_nan=False))  # tuples are lists
-    write_durably(folder / COMMIT, json.dumps(sealed(header, {}), indent=1))
+def write_commit(folder: Path, commit: Commit) -> None:
+    """Make a cohort the store's: all files of its arrays go to the disk, then `zarr.json`."""
+    content = folder / commit.content
+    # A power cut must not take what the commit names.
+    for parent, _, names in os.walk(content):
+        for name in names:
+            sync(Path(parent) / name)
+        sync(Path(parent))
+    attributes = {"format": FORMAT, "version": VERSION}
+    attributes |= {field.name: getattr(commit, field.name) for field in fields(commit)}
+    del attributes["arrays"]
+    metadata = {
+        file.parent.relative_to(folder).as_posix(): json.loads(file.read_text("utf-8"))
+        for file in sorted(content.rglob(MARK))
+    }
+    mark = group_record(attributes)
+    mark["consolidated_metadata"] = {
+        "kind": "inline",
+        "must_understand": False,
+        "metadata": metadata,
+    }
+    # As it will be read: tuples are lists, and the checksum is of these.
+    mark = json.loads(json.dumps(mark, allow_nan=False))
+    mark["attributes"]["checksum"] = sealed(mark, {})["checksum"]
+    write_durably(folder / MARK, json.dumps(mark, indent=1))
 
 
-def _checksums(folder: Path, commit: Commit) -> dict[str, Any]:
-    """Those of the mesh and of every part; what an earlier commit says is kept."""
-    mesh = folder / commit.mesh
-    arrays = sorted(place.name for place in mesh.iterdir() if place.is_dir())
-    found: dict[str, Any] = {}
-    found[commit.mesh] = commit.checksums.get(commit.mesh) or {"metadata": hash_file(mesh / GROUP)}
-    for name in (*(f"{commit.mesh}/{array}" for array in arrays), *commit.arrays):
-        found[name] = commit.checksums.get(name) or StoredArray(folder / name).checksums()
-    return found
+def write_mark(folder: Path) -> None:
+    """Say that a folder is a store, before it has a cohort."""
+    record = group_record({"format": FORMAT, "version": VERSION})
+    write_durably(folder / MARK, json.dumps(record))
 
 
-def _flush(folder: Path) -> None:
-    """Have all files of a folder on the disk, so that a commit never names what a power cut can
-    still take.
-    """
-    for place, _, files in os.walk(folder):
-        for name in files:
-            sync(Path(place) / name)
-        sync(Path(place))
+def group_record(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return zarr's metadata of a group."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
 
 
-def next_generation(folder: Path, generation: int) -> int:
-    """The number of the next commit. Names of its folders end in it, so that no earlier commit can
-    have used them.
-    """
-    generation += 1
-    while any(folder.glob(f"*-{generation:08x}")):  # of a commit that cannot be read
-        generation += 1
-    return generation
+def next_content(folder: Path) -> str:
+    """Return the name of the next folder of arrays, which no earlier commit used."""
+    numbers = [int(match[1]) for _, match in contents(folder)]
+    return f"cohort-{max(numbers, default=0) + 1:06d}"
 
 
-def clean(folder: Path, commit: Commit | None) -> None:
-    """Remove what no commit names: leavings of killed writers, and of the cohort before."""
-    named = set() if commit is None else {commit.mesh, *commit.arrays}
-    for place in folder.iterdir():
-        if (
-            place.is_dir()
-            and place.name not in named
-            and re.fullmatch(f"{_MESH}|{_PART}", place.name)
-        ):
-            shutil.rmtree(place, ignore_errors=True)
-        elif place.name.startswith(".tmp-") and place.is_file():
-            place.unlink(missing_ok=True)
+def contents(folder: Path) -> list[tuple[Path, re.Match[str]]]:
+    """Return the folders of arrays in a store, with what their names say."""
+    matches = [(child, CONTENT.fullmatch(child.name)) for child in folder.iterdir()]
+    return [(child, match) for child, match in matches if match and child.is_dir()]
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the lock ends with its process, however that ends."""
-    with ExitStack() as held:
-        try:
-            held.enter_context(alone_in(folder, wait=False))
-        except BlockingIOError:
-            raise CohortError(
-                folder, "another process is writing to it: wait until it has finished"
-            ) from None
-        yield
+def writing(folder: Path) -> Iterator[Commit | None]:
+    """Be the only writer of a store; yield what was committed to it, None where that is not readable.
+
+    Before and after, what the commit does not name is removed.
+    """
+    try:
+        with alone_in(folder, wait=False):
+            try:
+                yield tidy(folder)
+            finally:
+                tidy(folder)
+    except BlockingIOError:
+        raise CohortError(
+            folder, "another process is writing to it: wait until it has finished"
+        ) from None
+    except OSError as problem:
+        if problem.errno is None or problem.filename is not None:
+            raise
+        # The system does not always say which file it could not write.
+        raise OSError(problem.errno, problem.strerror, str(folder)) from problem
+
+
+def tidy(folder: Path) -> Commit | None:
+    """Remove what killed writers and replaced cohorts left; return the commit, if it is readable."""
+    commit = None
+    committed = ""
+    with suppress(CohortError):
+        commit = read_commit(folder)
+        committed = commit.content
+    if commit is None and not is_uncommitted(folder):
+        # A damaged commit, or one of another version, may name anything in the folder.
+        return None
+    for content, _ in contents(folder):
+        if content.name != committed:
+            shutil.rmtree(content, ignore_errors=True)
+    for file in [*folder.glob(".tmp-*"), *(folder / committed).rglob(UNFINISHED)]:
+        if file.is_file():
+            file.unlink(missing_ok=True)
+    return commit
+
+
+def is_uncommitted(folder: Path) -> bool:
+    """Return whether a folder is empty, or a store that has no cohort yet."""
+    if not exists(folder / MARK):
+        return not any(folder.iterdir())
+    with suppress(CohortError):
+        attributes = _attributes(_read_mark(folder))
+        return attributes.get("format") == FORMAT and "content" not in attributes
+    return False
 
 
 def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all inputs of a store have in common, and the steps themselves; one simulated input
-    makes it simulated.
+    """Return what all inputs of a store have in common, and the steps themselves.
+
+    One simulated input makes the store simulated.
     """
     steps = list(steps)
     inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
     shared: dict[str, Any] = {}
     if inputs:
+        first_input, *later_inputs = inputs
         shared = {
             key: value
-            for key, value in inputs[0].items()
-            if key != "steps" and all(key in other and other[key] == value for other in inputs[1:])
+            for key, value in first_input.items()
+            if key != "steps"
+            and all(key in later and later[key] == value for later in later_inputs)
         }
     if any(source.get("simulated") for source in inputs):
         shared["simulated"] = True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,36 +13,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
-from icofactor.cohort.store.arrays import GROUP, MOST_METADATA, StoredArray, reading
+from icofactor.cohort.problems import some
 from icofactor.cohort.store.layout import (
-    COMMIT,
+    MARK,
     Commit,
     read_commit,
+    reading,
     shared_provenance,
-    store_place,
+    store_address,
 )
-from icofactor.cohort.store.maps import StoredRows
+from icofactor.cohort.store.statistics import map_hashes
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
-from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
 from icofactor.io.tables import decode_column
-from icofactor.io.url import RemotePath
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
-from icofactor.sphere.parcels import Parcels
 from icofactor.sphere.sites import Sites
 
-SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames", "weights")
-REGIONS = "regions-"
-"""Before the names of arrays of parcels."""
-_OPTIONAL = ("triangles", "weights", "mask")
-_REOPENED, _METADATA_AHEAD = 20, 256
+# How often a store is opened again where a writer replaces it in the meantime.
+REOPENED = 20
+# Names of arrays.
+MAPS = "maps"
+STATISTICS = "statistics"
+SITES = "sites/"
+MASK = "mask"
+
+
+class StoredMaps:
+    """The maps of a store, sites × subjects, sliced like an array.
+
+    Another process gets the address of the store, and opens it for itself.
+    """
+
+    ndim = 2
+
+    def __init__(self, address: Path | str, commit: Commit, array: Any) -> None:
+        self.store_address = address
+        self.commit = commit
+        self.array_address = f"{address}/{commit.content}/{MAPS}"
+        self.shape = array.shape
+        self.dtype = array.dtype
+        self.chunks = array.chunks
+        self._array = array
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of every file of maps, as far as they are values."""
+        size = int(np.prod(self.chunks)) * self.dtype.itemsize
+        return [size] * self._array.nchunks
+
+    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[Any]:
+        with reading(self.array_address):
+            return np.asarray(self._array[key])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen_maps, (str(self.store_address), self.commit.identity)
+
+
+def _reopen_maps(path: str, identity: str) -> StoredMaps:
+    """Return the same maps in another process."""
+    maps: StoredMaps = _open_again(path, identity, os.getpid()).X.values
+    return maps
 
 
 @lru_cache(maxsize=4)
-def opened_again(path: str, identity: str) -> StoredCohort:
-    """The same cohort in another process."""
+def _open_again(path: str, identity: str, process: int) -> StoredCohort:
+    """Open a store in another process; it must not have changed. `process` is for the cache."""
     stored = open_store(path)
     if stored.identity != identity:
         raise CohortError(path, "was changed in the meantime: open it again")
@@ -59,17 +95,16 @@ class StoredCohort(CohortBase):
     Attributes
     ----------
     X : array-like of shape (n_subjects, n_sites)
-        Maps on disk, read as float32.
+        Maps on disk, read as float32. `X.blocks()` lists sites that are read efficiently together,
+        and `X.read(block)` reads them as sites × subjects.
     subjects, sites, mask, hemisphere, modality, units, participants, truth
         As in `Cohort`; `truth` is not stored.
     provenance : dict
         What all inputs have in common, and "steps": one record per commit.
-    path : Path or URL
-        Folder of the store.
+    path : Path or str
+        Folder of the store, or its URL.
     generation : int
         Number of commits.
-    order : int array of shape (n_sites,)
-        Sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
 
     Examples
     --------
@@ -82,8 +117,6 @@ class StoredCohort(CohortBase):
     ('thickness', (642,))
     >>> store.select([7, 0]).subjects == (cohort.subjects[7], cohort.subjects[0])
     True
-    >>> sum(len(store.read_sites(block)) for block in store.site_blocks())
-    642
     """
 
     X: Maps
@@ -95,74 +128,69 @@ class StoredCohort(CohortBase):
     units: str
     participants: Mapping[str, NDArray[Any]]
     provenance: Mapping[str, Any]
-    path: Path | RemotePath
+    path: Path | str
     generation: int
-    order: NDArray[np.int64]
     truth: None = field(default=None)
-
-    @property
-    def chunk_sites(self) -> int:
-        """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most
-        efficiently.
-        """
-        return int(self.X.values.chunks[0])
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of maps read so far, in whole chunks."""
-        return int(self.X.values.bytes_read)
 
     @property
     def stored_dtype(self) -> np.dtype:
         """Type of the values on disk."""
-        return np.dtype(self.X.values.stored_dtype)
+        return np.dtype(self.X.values.dtype)
 
     @property
     def identity(self) -> str:
         """What tells this commit of the store from all others."""
         return str(self.X.values.commit.identity)
 
-    def read_sites(self, where: slice) -> NDArray[np.float32]:
-        """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it
-        at the same time.
-        """
-        if where.step not in (None, 1):
-            raise ValueError(f"sites must be consecutive; got a slice with step {where.step}")
-        return self.X.read_source(self.order[where]).astype(np.float32, copy=False)
-
     def select(
         self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
     ) -> StoredCohort:
         """Select subjects, in any order; they stay on disk. `participants` replaces their table."""
-        own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
+        if participants is None:
+            participants = {
+                name: np.asarray(values)[list(rows)] for name, values in self.participants.items()
+            }
         return replace(
             self,
             X=self.X.subset(subjects=np.asarray(rows, dtype=np.int64)),
             subjects=tuple(self.subjects[row] for row in rows),
-            participants=own if participants is None else participants,
+            participants=participants,
         )
+
+    def verify(self) -> None:
+        """Read all maps of the store and compare them with the hashes of when they were written.
+
+        The checksums of the files, which every read compares, do not tell files that were
+        exchanged. CohortError names the subjects whose maps differ.
+        """
+        maps = self.X.values
+        n_subjects, width = maps.shape[1], maps.chunks[1]
+        hashes: list[str] = []
+        for first in range(0, n_subjects, width):
+            columns = maps[:, first : min(first + width, n_subjects)]
+            hashes += map_hashes(columns.T)
+        commit = maps.commit
+        changed = [
+            name
+            for name, written, read in zip(commit.subjects, commit.hashes, hashes, strict=True)
+            if written != read
+        ]
+        if changed:
+            raise CohortError(
+                self.path, f"is damaged: these subjects have other maps: {some(changed)}"
+            )
 
     def __getitem__(self, which: Any) -> StoredCohort:
         """Some subjects, which stay on disk: by a mask, row numbers, a slice, or names."""
         return self.select(subject_rows(self.subjects, which))
 
-    def site_blocks(self) -> list[slice]:
-        """Blocks of `order` that can be read efficiently; together they cover all sites."""
-        n = self.sites.n
-        return [
-            slice(first, min(first + self.chunk_sites, n))
-            for first in range(0, n, self.chunk_sites)
-        ]
-
     def __repr__(self) -> str:
+        units = f" in {self.units}" if self.units else ""
+        plural = "s" if self.hemisphere == "both" else ""
         return (
-            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}"
-            f"{f' in {self.units}' if self.units else ''}, {self.hemisphere} "
-            f"hemisphere{'s' * (self.hemisphere == 'both')}; {self.path})"
+            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; "
+            f"{self.modality}{units}, {self.hemisphere} hemisphere{plural}; {self.path})"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.path), self.identity, self.X.subjects, self.participants)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -172,8 +200,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     ----------
     path : path or URL
         A folder, or an address such as "s3://bucket/cohort.store", "gs://..." or "https://..."
-        (needs
-        `pip install 'icofactor[remote]'`). Credentials come from the environment; see
+        (needs `pip install 'icofactor[remote]'`). Credentials come from the environment; see
         docs/scale.md.
 
     Examples
@@ -186,45 +213,53 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> ico.cohort.open_store(path).X[:2].shape
     (2, 642)
     """
-    folder = store_place(path)
-    for last in (*[False] * _REOPENED, True):
-        commit = read_commit(folder)
+    address = store_address(path)
+    for _ in range(REOPENED):
+        commit = read_commit(address)
         try:
-            return _opened(folder, commit)
+            return _open(address, commit)
         except RemoteError:
             raise
         except CohortError:
-            # a writer may have replaced the cohort, and removed its files, between reading the
-            # commit and them
-            if last or read_commit(folder).generation == commit.generation:
+            # A writer may have replaced the cohort, and removed its files, after its commit was
+            # read.
+            if read_commit(address).generation == commit.generation:
                 raise
-    raise AssertionError
+    raise CohortError(address, "is being written over and over: open it later")
 
 
-def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
-    if isinstance(folder, RemotePath):
-        mesh = (f"{commit.mesh}/{name}" for name in (*SITE_ARRAYS, "order", "mask"))
-        names = [commit.mesh, *(name for name in mesh if name in commit.checksums), *commit.arrays]
-        folder.ahead([f"{name}/{GROUP}" for name in names[:_METADATA_AHEAD]], MOST_METADATA)
-    arrays = read_mesh(folder, commit)
-    with reading(folder / commit.mesh, "mesh of a cohort store"):
-        order, mask = arrays.pop("order"), arrays.pop("mask")
+def _open(address: Path | str, commit: Commit) -> StoredCohort:
+    # zarr takes a moment to import, and most commands need no store.
+    from icofactor.cohort.store import files
+
+    store = files.open_files(address)
+    mark = f"{address}/{MARK}"
+    arrays = {}
+    for name, metadata in commit.arrays.items():
+        if name.startswith(SITES) and metadata.get("node_type") == "array":
+            values = files.read_array(store, f"{commit.content}/{name}", metadata)
+            arrays[name.removeprefix(SITES)] = values
+    mask = arrays.pop(MASK, None)
+    with reading(mark):
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
-        _check_mesh(sites, order, mask)
-    with reading(folder / COMMIT, "record of a cohort store"):
+        if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
+            raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
         participants = {
             name: decode_column(dict(column)) for name, column in commit.participants.items()
         }
-    rows = StoredRows(folder, commit, len(order))
-    # The row on disk of every site.
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    maps = Maps(rows, subjects_first=False, sites=position)
+        metadata = commit.arrays[MAPS]
+    array = files.open_array(store, f"{commit.content}/{MAPS}", metadata)
+    shape = (sites.n, len(commit.subjects))
+    if array.shape != shape or array.dtype not in (np.float32, np.float16):
+        raise CohortError(
+            mark, f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
+        )
     provenance = shared_provenance(commit.steps)
-    if rows.stored_dtype == np.float16:
+    # Reports say how maps were rounded.
+    if array.dtype == np.float16:
         provenance["stored_dtype"] = "float16"
     return StoredCohort(
-        X=maps,
+        X=Maps(StoredMaps(address, commit, array), subjects_first=False),
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
@@ -233,53 +268,6 @@ def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
         units=commit.units,
         participants=participants,
         provenance=provenance,
-        path=folder,
+        path=address,
         generation=commit.generation,
-        order=order,
     )
-
-
-def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:
-    """The same cohort, or some of its subjects, in another process."""
-    stored = opened_again.__wrapped__(path, identity)
-    return (
-        replace(stored, participants=participants)
-        if rows is None
-        else stored.select(rows, participants)
-    )
-
-
-def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
-    """The arrays of the sites, their order and the mask."""
-    mark, checksums = folder / commit.mesh / GROUP, commit.checksums
-    with reading(mark):
-        if (
-            sha256(read_text(mark, MOST_METADATA).encode()).hexdigest()
-            != checksums[commit.mesh]["metadata"]
-        ):
-            raise Unreadable("is damaged: its checksum is wrong")
-    arrays: dict[str, Any] = {}
-    for name in (*SITE_ARRAYS, "order", "mask"):
-        place = f"{commit.mesh}/{name}"
-        if name in _OPTIONAL and place not in checksums:
-            arrays[name] = None
-            continue
-        with reading(folder / COMMIT, "record of a cohort store"):
-            array_checksums = checksums[place]
-        arrays[name] = StoredArray(folder / place, array_checksums).read()
-        arrays[name].setflags(write=False)
-    if commit.sites.get("regions") is not None:
-        for name in (
-            one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in checksums
-        ):
-            place = f"{commit.mesh}/{REGIONS}{name}"
-            arrays[f"regions/{name}"] = StoredArray(folder / place, checksums[place]).read()
-    return arrays
-
-
-def _check_mesh(sites: Sites, order: NDArray[Any], mask: NDArray[Any] | None) -> None:
-    n = sites.n
-    if not np.array_equal(np.sort(order), np.arange(n)):
-        raise Unreadable("is damaged: its order of sites is not an order")
-    if mask is not None and (mask.shape != (n,) or mask.dtype != bool):
-        raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")

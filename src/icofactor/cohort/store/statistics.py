@@ -1,0 +1,85 @@
+"""Numbers that say what the maps of a store are like, so that appended maps can be compared."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from icofactor.cohort.problems import some
+
+# Sites in use are cut into this many runs; the mean of each says how a map differs from another.
+N_MEANS = 16
+# Maps whose means differ by less, in units of their spread, are the same map. Those of two scans
+# of a person differ a hundred times as much, rounding to float16 a tenth.
+SAME_MAP = 1e-4
+# Values of a batch may be larger or smaller than those of the store by this factor.
+LARGEST_RATIO = 3.0
+# Columns of the array of statistics; the means follow.
+MEDIAN = 0
+SPREAD = 1
+N_STATISTICS = 2
+
+
+def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
+    """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
+    # One map at a time: a batch of hundreds would take several times its memory.
+    return np.array([_statistics_of(values_of_map[in_use]) for values_of_map in values])
+
+
+def _statistics_of(values: np.ndarray) -> list[float]:
+    x = values.astype(np.float32)
+    median = np.median(x)
+    spread = np.median(np.abs(x - median))
+    runs = np.array_split(x, min(N_MEANS, len(x)))
+    return [median, spread, *(run.mean(dtype=np.float64) for run in runs)]
+
+
+def map_hashes(values: np.ndarray) -> list[str]:
+    """Return the SHA-256 of every map as it is stored."""
+    little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return [sha256(row.tobytes()).hexdigest() for row in little_endian]
+
+
+def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
+    """Say how the scale of new maps differs from that of stored ones, from the statistics of both."""
+    stored_level, stored_spread = np.median(stored[:, :N_STATISTICS], axis=0)
+    level, spread = np.median(new[:, :N_STATISTICS], axis=0)
+    comparisons = [("spread", spread, stored_spread)]
+    # The level of maps that lie around 0, such as z-scores, says nothing of their scale.
+    if abs(stored_level) > stored_spread:
+        comparisons.append(("median", level, stored_level))
+    for name, number, stored_number in comparisons:
+        if stored_number == 0:
+            continue
+        ratio = number / stored_number
+        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+            return (
+                f"the {name} of its maps is {number:.4g}, that of the store's maps is "
+                f"{stored_number:.4g}: are they in the same units?"
+            )
+    return None
+
+
+def duplicate_problem(
+    stored: np.ndarray,
+    new: np.ndarray,
+    stored_names: Any,
+    new_names: Any,
+) -> str | None:
+    """Say which new maps are in the store under another name, also nearly equal ones."""
+    unit = np.median(stored[:, SPREAD]) or 1.0
+    tree = cKDTree(stored[:, N_STATISTICS:] / unit)
+    points = new[:, N_STATISTICS:] / unit
+    _, nearest = tree.query(points, p=np.inf, distance_upper_bound=SAME_MAP)
+    # `nearest` is the number of stored maps where none is so near.
+    pairs = [
+        f"{name} = {stored_names[row]}"
+        for name, row in zip(new_names, np.atleast_1d(nearest), strict=True)
+        if row < len(stored)
+    ]
+    if not pairs:
+        return None
+    return f"the store already has these maps under other names: {some(pairs)}"
