@@ -36,7 +36,7 @@ from icofactor.cohort.store.layout import (
     write_mark,
     writing,
 )
-from icofactor.cohort.store.read import MAPS, MASK, SITES, STATISTICS, StoredCohort, open_store
+from icofactor.cohort.store.read import MAPS, MASK, ORDER, SITES, STATISTICS, StoredCohort, open_store
 from icofactor.cohort.store.statistics import (
     duplicate_problem,
     map_hashes,
@@ -186,7 +186,9 @@ def append_store(
         _resize_subjects(maps, statistics, n_subjects)
         stored = statistics[...]
         try:
-            batch = _write_subjects(folder, maps, batches, open_store(folder), previous, "append")
+            like = open_store(folder)
+            columns = _Columns(maps, np.argsort(like.X.values.rows))
+            batch = _write_subjects(folder, columns, batches, like, previous, "append")
             _compare(folder, stored, batch)
         except BaseException:
             _resize_subjects(maps, statistics, n_subjects)
@@ -374,6 +376,8 @@ def _write_content(
     sites, arrays = flatten(first.sites)
     if first.mask is not None:
         arrays[MASK] = first.mask
+    # By the face that holds them, so that a face of any level is one run of rows.
+    arrays[ORDER] = np.argsort(first.sites.deepest, kind="stable")
     commit = Commit(
         generation=0,
         content=next_content(folder),
@@ -391,7 +395,8 @@ def _write_content(
         write_array(group, SITES + name, np.asarray(values))
     chunks = (min(chunks[0], first.sites.n), chunks[1])
     maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
-    batch = _write_subjects(folder, maps, chain([first], remaining), first, commit, step)
+    columns = _Columns(maps, arrays[ORDER])
+    batch = _write_subjects(folder, columns, chain([first], remaining), first, commit, step)
     batch.columns.finish()
     shape = batch.statistics.shape
     statistics = create_array(group, STATISTICS, shape, (CHUNK_STATISTICS, shape[1]), np.float64)
@@ -401,7 +406,7 @@ def _write_content(
 
 def _write_subjects(
     folder: Path,
-    maps: zarr.Array,
+    columns: _Columns,
     cohorts: Iterable[AnyCohort],
     like: AnyCohort,
     commit: Commit,
@@ -411,10 +416,10 @@ def _write_subjects(
 
     Parameters
     ----------
+    columns : writes the maps
     like : what all cohorts must be like
     step : what is done
     """
-    columns = _Columns(maps)
     subjects = list(commit.subjects)
     hashes = list(commit.hashes)
     participants = dict(commit.participants)
@@ -497,17 +502,18 @@ class _Columns:
     n_written : subjects that the array had, and those that were added
     """
 
-    def __init__(self, array: zarr.Array) -> None:
+    def __init__(self, array: zarr.Array, order: np.ndarray) -> None:
         n_sites, self.n_written = array.shape
         self.width = array.chunks[1]
         self.dtype = array.dtype
         self._array = array
+        self._order = order
         self._buffer = np.full((self.width, n_sites), np.nan, self.dtype)
         self._held: tuple[slice, np.ndarray] | None = None
         self._n_held = self.n_written % self.width
         if self._n_held:
             start = self.n_written - self._n_held
-            self._buffer[: self._n_held] = array[:, start : self.n_written].T
+            self._buffer[: self._n_held, order] = array[:, start : self.n_written].T
 
     def add(self, values: np.ndarray) -> None:
         """Add maps, subjects × sites."""
@@ -544,7 +550,7 @@ class _Columns:
         # One file at a time: zarr copies what it writes.
         for first in range(0, n_sites, height):
             sites = slice(first, first + height)
-            self._array[sites, columns] = maps[:, sites].T
+            self._array[sites, columns] = maps[:, self._order[sites]].T
 
     def finish(self) -> None:
         """Write the chunks that have earlier subjects, and give the array its number of subjects."""

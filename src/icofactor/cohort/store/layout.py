@@ -1,9 +1,12 @@
 """What lies on disk in a cohort store, and how a change to it becomes visible.
 
     zarr.json              group: the cohort without its arrays, and the metadata of the arrays
-    cohort-000001/maps     sites × subjects, float32 or float16
+    cohort-000001/maps     sites × subjects, float32 or float16; row i is the site order[i]
     cohort-000001/statistics   median, spread and means of the maps, one row per subject
-    cohort-000001/sites/   arrays of the mesh, and the mask
+    cohort-000001/sites/   arrays of the mesh, the mask, and the order of the sites in the maps
+
+Sites of one face lie next to each other. So a block of the maps touches few faces, and what a
+worker of a cluster returns is small.
 
 Any zarr 3 reader opens it. Replacing `zarr.json` is the commit: it says how many subjects there
 are, and which folder holds the arrays. Subjects are appended to the arrays beyond those that it
@@ -36,7 +39,7 @@ from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
 # Stores of another version are refused: no store has been published yet.
-VERSION = 5
+VERSION = 6
 # The file by which zarr knows a group.
 MARK = "zarr.json"
 # Folders of arrays; each has a number that no earlier commit used.

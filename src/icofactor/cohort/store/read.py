@@ -38,6 +38,7 @@ MAPS = "maps"
 STATISTICS = "statistics"
 SITES = "sites/"
 MASK = "mask"
+ORDER = "order"
 
 
 class StoredMaps:
@@ -48,9 +49,11 @@ class StoredMaps:
 
     ndim = 2
 
-    def __init__(self, address: Path | str, commit: Commit, array: Any) -> None:
+    def __init__(self, address: Path | str, commit: Commit, array: Any, order: np.ndarray) -> None:
         self.store_address = address
         self.commit = commit
+        # Row of every site of the mesh.
+        self.rows = np.argsort(order)
         self.array_address = f"{address}/{commit.content}/{MAPS}"
         self.shape = array.shape
         self.dtype = array.dtype
@@ -168,7 +171,7 @@ class StoredCohort(CohortBase):
         hashes: list[str] = []
         for first in range(0, n_subjects, width):
             columns = maps[:, first : min(first + width, n_subjects)]
-            hashes += map_hashes(columns.T)
+            hashes += map_hashes(columns[maps.rows].T)
         commit = maps.commit
         changed = [
             name
@@ -240,10 +243,13 @@ def _open(address: Path | str, commit: Commit) -> StoredCohort:
             values = files.read_array(store, f"{commit.content}/{name}", metadata)
             arrays[name.removeprefix(SITES)] = values
     mask = arrays.pop(MASK, None)
+    order = arrays.pop(ORDER, None)
     with reading(mark):
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
         if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
             raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
+        if order is None or not np.array_equal(np.sort(order), np.arange(sites.n)):
+            raise Unreadable("is damaged: its order of sites does not have every site once")
         participants = {
             name: decode_column(dict(column)) for name, column in commit.participants.items()
         }
@@ -258,8 +264,9 @@ def _open(address: Path | str, commit: Commit) -> StoredCohort:
     # Reports say how maps were rounded.
     if array.dtype == np.float16:
         provenance["stored_dtype"] = "float16"
+    maps = StoredMaps(address, commit, array, order)
     return StoredCohort(
-        X=Maps(StoredMaps(address, commit, array), subjects_first=False),
+        X=Maps(maps, subjects_first=False, sites=maps.rows),
         subjects=commit.subjects,
         sites=sites,
         mask=mask,
