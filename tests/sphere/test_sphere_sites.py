@@ -96,7 +96,7 @@ def test_unknown_names_point_to_files(name: str) -> None:
     ("arguments", "message"),
     [
         ({"on": "edges"}, "on must be 'vertices' or 'faces'; found 'edges'"),
-        ({"hemi": "lh"}, "hemi must be 'left', 'right' or 'both'; found 'lh'"),
+        ({"hemi": "lh"}, "hemi: must be 'left', 'right' or 'both'; found 'lh'"),
     ],
 )
 def test_wrong_words(arguments: dict[str, str], message: str) -> None:

@@ -1,4 +1,4 @@
-"""A fitted model as one zarr zip: arrays and JSON, no pickle, so that loading a file runs no code."""
+"""A fitted model as one npz file: arrays and JSON, no pickle, so that loading it runs no code."""
 
 from __future__ import annotations
 
@@ -89,10 +89,9 @@ MODEL_FILE = Form(
     ModelRecord,
     "icofactor model",
     "a model",
-    4,
+    5,
     "fit again",
     ModelFileError,
-    zarr=True,
 )
 # The name of the file in the folder of a fit.
 MODEL = "model.zip"

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icofactor.io.archive import Arrays
+from icofactor.io.archive import Arrays, read_arrays, write_arrays
 from icofactor.io.atomic import atomic_path, remove_abandoned
 from icofactor.io.guard import exists
-from icofactor.io.records import read_sealed, write_sealed
 from icofactor.io.url import local
 
 
@@ -41,7 +40,7 @@ class FinishedMaps:
         if not exists(file):
             return None
         try:
-            header, arrays = read_sealed(file)
+            header, arrays = read_arrays(file)
         except PermissionError:
             raise
         except Exception:  # zipfile, zlib and NumPy raise many kinds of errors for damaged files
@@ -51,7 +50,7 @@ class FinishedMaps:
     def save(self, key: str, inputs: Sequence[str], arrays: Arrays) -> None:
         """Write arrays under `key`; the file appears whole or not at all."""
         with atomic_path(self._file(key), overwrite=True) as temporary:
-            write_sealed(temporary, self._header(inputs), arrays)
+            write_arrays(temporary, self._header(inputs), arrays)
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove the maps saved under these keys, and the folder unless other files are in it."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.errors import CohortError
-from icofactor.io.archive import NUMBERS, array_record, is_shape
+from icofactor.cohort.store.metadata import NUMBERS, array_record, is_shape
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath

@@ -42,7 +42,8 @@ from icofactor.cohort.store.layout import (
 from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open_store
 from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
 from icofactor.io.records import flatten
-from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.cohort.store.metadata import Column, encode_column, join_columns
+from icofactor.io.tables import plain
 from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites

@@ -27,7 +27,7 @@ from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
-from icofactor.io.tables import decode_column
+from icofactor.cohort.store.metadata import decode_column
 from icofactor.io.url import RemotePath
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
