@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
 from icofactor.errors import ArgumentError, FileError
-from icofactor.io.records import read_sealed, write_sealed
+from icofactor.io.archive import read_arrays, write_arrays
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
 from icofactor.sphere.hierarchy import icosphere
@@ -385,10 +385,10 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     path = tmp_path / "weights.npz"
     Resampler(**small).save(path)
     whole = path.read_bytes()
-    header, parts = read_sealed(path)
+    header, parts = read_arrays(path)
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(
-        ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"
+        FileError, match=r"weights\.npz: .*save them again"
     ):
         Resampler.load(path)
     changes = [
@@ -400,17 +400,17 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     for name, value in changes:
         np.savez(
             path, **{**parts, name: value}
-        )  # without a header, or with the checksum of other numbers
-        with pytest.raises(FileError, match=r"weights\.npz: does not contain weights"):
+        )  # without a header
+        with pytest.raises(FileError, match=r"weights\.npz: "):
             Resampler.load(path)
-        write_sealed(path, header, {**parts, name: value})
+        write_arrays(path, header, {**parts, name: value})
         with pytest.raises(FileError, match="save them again with Resampler") as refusal:
             Resampler.load(path)
         assert refusal.value.path == str(path)
-    write_sealed(path, {**header, "version": 1}, parts)
+    write_arrays(path, {**header, "version": 1}, parts)
     with pytest.raises(
         FileError,
-        match="layout 1, from another version of icofactor; this version reads layout 2: save",
+        match="layout 1, from another version of icofactor; this version reads layout 2",
     ):
         Resampler.load(path)
     with pytest.raises(FileNotFoundError, match="nothing"):
@@ -507,7 +507,7 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
         ),
         (
             {"source_areas": tmp_path / "empty.shape.gii"},
-            r"empty\.shape\.gii: contains no data arrays",
+            r"empty\.shape\.gii: has no data arrays",
         ),
         ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
         ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -229,9 +228,18 @@ def read_maps(path: str | Path, measure: str | None = None) -> Maps:
             return _read_matrix(path, measure)
         if name.endswith((".nii", ".nii.gz")) and _is_nifti1(path):
             return read_nifti(path, _MESHES)
-        for ending, read in _READERS.items():
-            if name.endswith(ending):
-                return read(path)
+        if name.endswith((".gii", ".gii.gz")):
+            return read_gifti(path)
+        if name.endswith(".pscalar.nii"):
+            return read_pscalar(path)
+        if name.endswith(".nii"):
+            return read_cifti(path)
+        if name.endswith((".txt", ".csv", ".tsv")):
+            return _read_text(path)
+        if name.endswith((".mgh", ".mgz", ".mgh.gz")):
+            return read_mgh(path)
+        if name.endswith(".npy"):
+            return read_npy(path)
         return _read_unnamed(path)
 
 
@@ -255,22 +263,6 @@ def _is_nifti1(path: Path) -> bool:
     # Only volumes are compressed.
     with open_file(path) as file:
         return file.read(4) in (b"\x5c\x01\x00\x00", b"\x00\x00\x01\x5c") or path.suffix == ".gz"
-
-
-# A longer ending comes before what it ends with.
-_READERS: dict[str, Callable[[Path], Maps]] = {
-    ".gii": read_gifti,
-    ".gii.gz": read_gifti,
-    ".pscalar.nii": read_pscalar,
-    ".nii": read_cifti,
-    ".txt": _read_text,
-    ".csv": _read_text,
-    ".tsv": _read_text,
-    ".mgh": read_mgh,
-    ".mgz": read_mgh,
-    ".mgh.gz": read_mgh,
-    ".npy": read_npy,
-}
 
 
 def _read_unnamed(path: Path) -> Maps:

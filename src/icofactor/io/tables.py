@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ _CODE = re.compile(r"0\d+")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_BREAKS = re.compile("[\t\n\r\v\f\x85\u2028\u2029]+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -124,7 +126,7 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
         if number * len(header) > MAX_CELLS:
             raise Unreadable(f"is too large for a table: at most {MAX_CELLS} cells are read")
         for column, cell in zip(columns.values(), row, strict=True):
-            column.append(cell if cell.isprintable() else _cleaned(cell))
+            column.append(_cleaned(cell))
     if separator != ",":
         columns = {name: _with_points(cells, separator) for name, cells in columns.items()}
     source = {"path": str(path), "sha256": hash_file(path), "bytes": path.stat().st_size}
@@ -133,12 +135,14 @@ def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
 
 def _cleaned(cell: str) -> str:
     """Return a cell with spaces for line breaks within quotes; other controls are refused."""
-    cleaned = cell if cell.isprintable() else " ".join(cell.split())
-    if UNSAFE.search(cleaned):
+    if len(cell) > MAX_CELL:
+        raise Unreadable(f"has a cell of {len(cell)} characters; at most {MAX_CELL} are read")
+    if cell.isprintable():
+        return cell
+    spaced = _BREAKS.sub(" ", cell)
+    if UNSAFE.search(spaced):
         raise Unreadable(f"contains control characters in {shown(cell[:60])}; remove them")
-    if len(cleaned) > MAX_CELL:
-        raise Unreadable(f"has a cell of {len(cleaned)} characters; at most {MAX_CELL} are read")
-    return cleaned
+    return spaced
 
 
 def _with_points(cells: list[str], separator: str) -> list[str]:
@@ -180,10 +184,13 @@ def cell_text(value: Any) -> str:
 def typed(cells: Sequence[str]) -> NDArray[Any]:
     """Return a column as numbers if all its cells with a value are; codes such as 007 stay text."""
     values = [cell for cell in cells if not is_missing(cell)]
-    if values and all(is_number(cell) and not _CODE.fullmatch(cell) for cell in values):
-        numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
-        whole = len(values) == len(cells) and all(_WHOLE.fullmatch(cell) for cell in values)
-        return numbers.astype(np.int64) if whole else numbers
+    # Python reads 1_000 as a thousand.
+    is_text = not values or any("_" in cell or _CODE.fullmatch(cell) for cell in values)
+    with suppress(ValueError):
+        if not is_text:
+            numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
+            whole = len(values) == len(cells) and all(map(_WHOLE.fullmatch, values))
+            return numbers.astype(np.int64) if whole else numbers
     padded = len(cells) * max(map(len, cells), default=0)
     return np.array(cells, dtype=object if padded > _MAX_PADDED else str)
 

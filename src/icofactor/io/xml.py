@@ -47,14 +47,14 @@ class _Limited:
     )
     n_elements = 0
 
-    def StartDoctypeDeclHandler(  # noqa: N802 - expat's name
+    def StartDoctypeDeclHandler(
         self, name: str, system: str | None, public: str | None, has_declarations: bool
     ) -> None:
         """Refuse entities and default attributes; the name of a DTD elsewhere is not followed."""
         if has_declarations:
             raise Unreadable("declares XML entities or attributes (an internal DTD)")
 
-    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:  # noqa: N802
+    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
         """Count the elements."""
         self.n_elements += 1
         if self.n_elements > MAX_ELEMENTS:
@@ -78,7 +78,7 @@ class GiftiParser(_Limited, GiftiImageParser):
         self.n_bytes_beside = 0
         self.n_words = 0
 
-    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:  # noqa: N802
+    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
         """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         if name == "GIFTI":
             attributes.pop("NumberOfDataArrays", None)

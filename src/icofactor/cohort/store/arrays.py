@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import CohortError
 from icofactor.cohort.store.metadata import NUMBERS, array_record, is_shape
+from icofactor.errors import CohortError
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.json import parse_json, read_text
 from icofactor.io.url import MOST_FILE, RemotePath

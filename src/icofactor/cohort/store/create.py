@@ -39,10 +39,10 @@ from icofactor.cohort.store.layout import (
     write_commit,
     write_group,
 )
+from icofactor.cohort.store.metadata import Column, encode_column, join_columns
 from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open_store
 from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
 from icofactor.io.records import flatten
-from icofactor.cohort.store.metadata import Column, encode_column, join_columns
 from icofactor.io.tables import plain
 from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites

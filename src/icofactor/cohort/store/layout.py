@@ -33,8 +33,8 @@ from typing import Any
 
 from icofactor.cohort.names import check_words
 from icofactor.cohort.store.arrays import GROUP, StoredArray, reading
-from icofactor.errors import CohortError, RemoteError
 from icofactor.cohort.store.metadata import check_seal, group_record, sealed
+from icofactor.errors import CohortError, RemoteError
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, hash_file
 from icofactor.io.json import MAX_TEXT, read_json

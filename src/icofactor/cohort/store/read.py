@@ -23,11 +23,11 @@ from icofactor.cohort.store.layout import (
     store_place,
 )
 from icofactor.cohort.store.maps import StoredRows
+from icofactor.cohort.store.metadata import decode_column
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
-from icofactor.cohort.store.metadata import decode_column
 from icofactor.io.url import RemotePath
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
