@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import repeat
 from pathlib import Path
@@ -33,11 +33,13 @@ from scipy import sparse
 from icofactor.errors import FileError, shown
 from icofactor.io.archive import Arrays, read_arrays, write_arrays
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, exists, naming
+from icofactor.io.guard import Unreadable, brief, exists, naming
 
 Record = TypeVar("Record")
 Class = TypeVar("Class", bound=type)
 _SPARSE = ("data", "indices", "indptr")
+# Stands in JSON for an array.
+_ARRAY = "array"
 # Annotation → types that JSON may have for it.
 _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), float: (int, float)}
 
@@ -79,131 +81,134 @@ class Numbers:
 
 
 @cache
-def _declared(cls: Any) -> dict[str, tuple[Field[Any], Any, Numbers | None]]:
-    """Return name → field, its annotation, and its `Numbers` if it has any."""
-    hints = get_type_hints(cls)
-    annotated = get_type_hints(cls, include_extras=True)
+def _declared(cls: Any) -> dict[str, tuple[Any, Numbers | None]]:
+    """Return name of a field → its annotation, and its `Numbers` if it has any."""
+    hints = get_type_hints(cls, include_extras=True)
     declared = {}
     for field in fields(cls):
-        extras = getattr(annotated[field.name], "__metadata__", ())
+        annotation = hints[field.name]
+        extras = getattr(annotation, "__metadata__", ())
         numbers = next((extra for extra in extras if isinstance(extra, Numbers)), None)
-        declared[field.name] = (field, hints[field.name], numbers)
+        declared[field.name] = (get_args(annotation)[0] if extras else annotation, numbers)
     return declared
-
-
-# ---------------------------------------------------------------------- taking records apart
 
 
 def flatten(record: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a record as JSON holds it, and the arrays that JSON does not hold, by name."""
     arrays: Arrays = {}
-    return _flat(record, "", arrays), arrays
+    return _flat(record, "", None, arrays), arrays
 
 
-def _flat(value: Any, name: str, arrays: Arrays) -> Any:
-    prefix = f"{name}/" if name else ""
-    if is_dataclass(value):
-        content = {}
-        for field, _, numbers in _declared(type(value)).values():
-            item = getattr(value, field.name)
-            is_array = numbers is not None and numbers.kind != "text" and item is not None
-            if is_array and not sparse.issparse(item):
-                arrays[prefix + field.name] = np.asarray(item)
-            else:
-                content[field.name] = _flat(item, prefix + field.name, arrays)
-        return content
+def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any:
+    """Return what JSON holds of a value: of arrays a word, of sparse matrices their shape."""
+    if value is None:
+        return None
     if sparse.issparse(value):
-        arrays.update({f"{prefix}{part}": getattr(value, part) for part in _SPARSE})
+        arrays.update({f"{name}/{part}": getattr(value, part) for part in _SPARSE})
         return list(map(int, value.shape))
+    if numbers is not None and numbers.kind != "text":
+        arrays[name] = np.asarray(value)
+        return _ARRAY
     if isinstance(value, np.generic):
         return value.item()
+    if is_dataclass(value):
+        return {
+            field: _flat(getattr(value, field), _inside(name, field), field_numbers, arrays)
+            for field, (_, field_numbers) in _declared(type(value)).items()
+        }
     if isinstance(value, tuple | list):
-        return [_flat(item, f"{prefix}{i}", arrays) for i, item in enumerate(value)]
+        return [_flat(item, _inside(name, i), None, arrays) for i, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {str(key): _flat(item, f"{prefix}{key}", arrays) for key, item in value.items()}
+        return {
+            str(key): _flat(item, _inside(name, key), None, arrays) for key, item in value.items()
+        }
     return value
 
 
-# ---------------------------------------------------------------------- putting records together
+def _inside(name: str, part: object) -> str:
+    return f"{name}/{part}" if name else str(part)
 
 
 def rebuild(cls: type[Record], content: Any, arrays: Mapping[str, np.ndarray]) -> Record:
     """Return the record that `flatten` took apart, checked by what its class declares."""
     remaining = dict(arrays)
-    record: Record = _rebuilt(cls, content, remaining, "", {})
+    record: Record = _built(cls, content, "", remaining)
     if remaining:
         raise Unreadable(f"is damaged: it contains {shown(min(remaining))}, which is unknown")
+    _check(record, {})
     return record
 
 
-def _rebuilt(
-    cls: Any, content: Any, arrays: Arrays, name: str, outer_lengths: Mapping[str, int]
-) -> Any:
-    prefix = f"{name}/" if name else ""
-    lengths = dict(outer_lengths)
-    declared = _declared(cls)
-    if not isinstance(content, dict) or not set(content) <= set(declared):
-        raise Unreadable(f"is damaged: {name or 'its record'} is not that of a {cls.__name__}")
-    values = {}
-    for field, hint, numbers in declared.values():
-        if numbers is not None:
-            value = _array(field, hint, numbers, content, arrays, prefix)
-            values[field.name] = value
-            if value is not None:
-                _check_shape(prefix + field.name, value, numbers.shape, lengths)
-    # Limits may be lengths that a later field has.
-    for field, hint, numbers in declared.values():
-        if numbers is None:
-            absent = field.name not in content
-            values[field.name] = (
-                _default(field, prefix)
-                if absent
-                else _value(hint, content[field.name], arrays, prefix + field.name, lengths)
-            )
-        elif numbers.kind != "text" and values[field.name] is not None:
-            _check_values(prefix + field.name, values[field.name], numbers, lengths)
-    return cls(**values)
+def _built(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
+    """Return a value as its annotation says; Python refuses fields that are unknown or lacking."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        if content is None and NoneType in inner:
+            return None
+        return _built(inner[0], content, name, arrays)
+    if is_dataclass(hint) and isinstance(content, dict):
+        declared = _declared(hint)
+        values = {}
+        for field, item in content.items():
+            annotation, numbers = declared.get(field, (Any, None))
+            is_array = numbers is not None and numbers.kind != "text" and item is not None
+            build = _array if is_array else _built
+            values[field] = build(annotation, item, _inside(name, field), arrays)
+        return hint(**values)
+    if origin is tuple and isinstance(content, list):
+        hints = repeat(inner[0], len(content)) if inner[-1] is Ellipsis else inner
+        return tuple(
+            _built(item_hint, item, _inside(name, i), arrays)
+            for i, (item_hint, item) in enumerate(zip(hints, content, strict=True))
+        )
+    if origin is Mapping and isinstance(content, dict):
+        return {
+            key: _built(inner[1], item, _inside(name, key), arrays)
+            for key, item in content.items()
+        }
+    fits = content in inner if origin is Literal else type(content) in _PLAIN.get(hint, ())
+    if not (fits or hint is Any) or (hint is float and not math.isfinite(content)):
+        raise Unreadable(f"is damaged: {name[:80]} is {shown(content)}")
+    return content
 
 
-def _array(
-    field: Field[Any], hint: Any, numbers: Numbers, content: Any, arrays: Arrays, prefix: str
-) -> Any:
-    """Return the array, sparse matrix or text of a field; None where the field allows it."""
-    name = prefix + field.name
-    plain = content.get(field.name)
-    if numbers.kind == "text" and plain is not None:
-        return _value(tuple[str, ...], plain, arrays, name, {})
-    if name in arrays:
+def _array(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
+    """Return an array or a sparse matrix."""
+    if content == _ARRAY:
         return arrays.pop(name)
-    if f"{name}/indptr" in arrays:
-        parts = tuple(arrays.pop(f"{name}/{part}") for part in _SPARSE)
-        shape = _value(tuple[int, int], plain, arrays, name, {})
-        matrix = sparse.csr_array(parts, shape=shape)
-        matrix.check_format(full_check=True)
-        return matrix
-    if field.name in content and plain is None and NoneType in get_args(hint):
-        return None
-    return _default(field, prefix)
+    matrix = sparse.csr_array(tuple(arrays.pop(f"{name}/{part}") for part in _SPARSE), content)
+    matrix.check_format(full_check=True)
+    return matrix
 
 
-def _default(field: Field[Any], prefix: str) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    if field.default is MISSING:
-        raise Unreadable(f"is damaged: it lacks {prefix}{field.name}")
-    return field.default
+def _check(record: Any, outer_lengths: Mapping[str, int]) -> None:
+    """Compare arrays with what their class declares; lengths hold for the records inside, too."""
+    lengths = dict(outer_lengths)
+    values = {name: getattr(record, name) for name in _declared(type(record))}
+    arrays = []
+    for name, (_, numbers) in _declared(type(record)).items():
+        if numbers is not None and values[name] is not None:
+            _check_shape(name, values[name], numbers.shape, lengths)
+            if numbers.kind != "text":
+                arrays.append((name, numbers))
+    # Limits may be lengths that a later field has.
+    for name, numbers in arrays:
+        _check_values(name, values[name], numbers, lengths)
+    for value in values.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(item):
+                _check(item, lengths)
 
 
 def _check_shape(name: str, value: Any, letters: str, lengths: dict[str, int]) -> None:
     """Compare a shape with the letters of its axes; a new letter is noted in `lengths`."""
     shape = (len(value),) if isinstance(value, tuple) else value.shape
-    if len(shape) == len(letters) and all(
-        n == (int(letter) if letter.isdigit() else lengths.setdefault(letter, n))
-        for letter, n in zip(letters, shape, strict=True)
-    ):
-        return
-    expected = [lengths.get(letter, letter) for letter in letters]
-    raise Unreadable(f"is damaged: {name} has shape {shape}, not {expected}")
+    fits = len(shape) == len(letters)
+    for letter, n in zip(letters, shape, strict=False):
+        fits &= n == (int(letter) if letter.isdigit() else lengths.setdefault(letter, n))
+    if not fits:
+        expected = [lengths.get(letter, letter) for letter in letters]
+        raise Unreadable(f"is damaged: {name} has shape {shape}, not {expected}")
 
 
 def _check_values(name: str, array: Any, numbers: Numbers, lengths: Mapping[str, int]) -> None:
@@ -213,51 +218,17 @@ def _check_values(name: str, array: Any, numbers: Numbers, lengths: Mapping[str,
     if isinstance(below, str):
         letter, _, more = below.partition("+")
         below = lengths[letter] + int(more or 0)
-    checks = {
-        f"contains {values.dtype}": kind in numbers.kind,
-        "contains NaN or infinity": not numbers.finite or kind != "f" or np.isfinite(values).all(),
-        "is not an order": not numbers.order
-        or np.array_equal(np.sort(values), np.arange(values.size)),
-        f"contains values below {numbers.least}": numbers.least is None
-        or not values.size
-        or values.min() >= numbers.least,
-        f"contains values of {below} or more": below is None
-        or not values.size
-        or values.max() < below,
-    }
-    wrong = [problem for problem, holds in checks.items() if not holds]
-    if wrong:
-        raise Unreadable(f"is damaged: {name} {wrong[0]}")
-
-
-def _value(
-    hint: Any, content: Any, arrays: Arrays, name: str, lengths: Mapping[str, int]
-) -> Any:
-    """Return a value that JSON holds, as its annotation says."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        if content is None and NoneType in inner:
-            return None
-        hint = next(option for option in inner if option is not NoneType)
-        return _value(hint, content, arrays, name, lengths)
-    if is_dataclass(hint):
-        return _rebuilt(hint, content, arrays, name, lengths)
-    if origin is tuple and isinstance(content, list):
-        hints = repeat(inner[0], len(content)) if inner[-1] is Ellipsis else inner
-        pairs = enumerate(zip(hints, content, strict=True))
-        return tuple(_value(of, item, arrays, f"{name}/{i}", lengths) for i, (of, item) in pairs)
-    if origin is Mapping and isinstance(content, dict):
-        return {
-            key: _value(inner[1], item, arrays, f"{name}/{key}", lengths)
-            for key, item in content.items()
-        }
-    if origin is Literal:
-        fits = content in inner
-    else:
-        fits = hint is Any or type(content) in _PLAIN.get(hint, ())
-    if not fits or (hint is float and not math.isfinite(content)):
-        raise Unreadable(f"is damaged: {name[:80]} is {shown(content)}")
-    return content
+    fits = kind in numbers.kind
+    if fits and kind == "f" and numbers.finite:
+        fits = bool(np.isfinite(values).all())
+    if fits and numbers.order:
+        fits = np.array_equal(np.sort(values), np.arange(values.size))
+    if fits and values.size and numbers.least is not None:
+        fits = values.min() >= numbers.least
+    if fits and values.size and below is not None:
+        fits = values.max() < below
+    if not fits:
+        raise Unreadable(f"is damaged: {name} ({values.dtype}) is not {numbers}")
 
 
 # ---------------------------------------------------------------------- as files
@@ -289,8 +260,8 @@ class Form:
         content, arrays = flatten(record)
         try:
             rebuild(self.cls, json.loads(json.dumps(content)), arrays)
-        except Unreadable as problem:
-            raise self.error(path, f"cannot be written: its content {problem}") from None
+        except Exception as problem:
+            raise self.error(path, f"cannot be written: {brief(problem)}") from problem
         header = {"format": self.format, "version": self.layout, "content": content}
         with atomic_path(Path(path), overwrite) as temporary:
             write_arrays(temporary, header, arrays)
