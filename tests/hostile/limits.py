@@ -1,4 +1,4 @@
-"""Reads a file in a process of its own with little memory and little time, and says how that ended."""
+"""Reads files in a process of its own with little memory and little time; says how that ended."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ import os
 import resource
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from icofactor.errors import FileError
 
+# Beyond what the process has when it begins.
 MEMORY = 600 * 10**6
 SECONDS = 5
 # By the clock; a blocked read takes no time of the processor.
 _PATIENCE = 60
+Outcome = tuple[str, str]
 
 
-def outcome_of(read: Callable[[], object], folder: Path) -> tuple[str, str]:
-    """Return "read" or "refused", or "crash", "hang", "memory", "foreign" or "unnamed"; the message.
+def outcome_of(read: Callable[[], object], folder: Path) -> Outcome:
+    """Return "read", "refused", "crash", "hang", "memory", "foreign" or "unnamed", and the message.
 
     Parameters
     ----------
     folder : what the path of an error must lie in.
     """
+    return next(outcomes_of([read], folder))
+
+
+def outcomes_of(reads: Iterable[Callable[[], object]], folder: Path) -> Iterator[Outcome]:
+    """Read one after the other in one child; after a crash the next child goes on."""
+    remaining = iter(reads)
+    for first in remaining:
+        batch = [first, *(read for read, _ in zip(remaining, range(99), strict=False))]
+        while batch:
+            outcomes = _in_child(batch, folder)
+            yield from outcomes
+            batch = batch[len(outcomes) :]
+
+
+def _in_child(reads: list[Callable[[], object]], folder: Path) -> list[Outcome]:
+    """Return an outcome of each read, until one ends the child."""
     source, sink = os.pipe()
     with warnings.catch_warnings():
         # Newer Pythons warn of forks beside threads.
@@ -32,35 +50,39 @@ def outcome_of(read: Callable[[], object], folder: Path) -> tuple[str, str]:
         child = os.fork()
     if child == 0:
         try:
-            os.write(sink, json.dumps(_limited(read, folder)).encode())
+            _limit()
+            for read in reads:
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                signal.alarm(_PATIENCE)
+                os.write(sink, json.dumps(_outcome(read, folder)).encode() + b"\n")
         finally:
             os._exit(0)
     os.close(sink)
     with os.fdopen(source, "rb") as stream:
-        answer = stream.read()
+        outcomes = [tuple(json.loads(line)) for line in stream]
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        is_late = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
-        return ("hang" if is_late else "crash"), f"signal {os.WTERMSIG(status)}"
-    verdict, message = json.loads(answer or '["crash", "no answer"]')
-    return verdict, message
+    if len(outcomes) < len(reads):
+        is_late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+        outcomes.append(("hang" if is_late else "crash", f"status {status}"))
+    return outcomes
 
 
-def _limited(read: Callable[[], object], folder: Path) -> tuple[str, str]:
+def _limit() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_PATIENCE)
     warnings.simplefilter("ignore")
+
+
+def _outcome(read: Callable[[], object], folder: Path) -> Outcome:
     try:
         read()
     except BaseException as error:
-        causes = [error, error.__cause__, error.__context__]
         message = f"{type(error).__name__}: {error}"[:1000]
+        causes = (error, error.__cause__, error.__context__)
         if any(isinstance(cause, MemoryError) for cause in causes):
             return "memory", message
         if not isinstance(error, FileError):

@@ -35,10 +35,14 @@ def mutants(content: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
 def _damaged(content: bytes, rng: np.random.Generator) -> bytes:
     """Return content that is cut, spliced, flipped, or has other numbers or words."""
     # Headers and directories lie at the ends.
-    start = int(rng.choice([rng.integers(600), len(content) - rng.integers(400), rng.integers(2**62)]))
+    start = int(
+        rng.choice([rng.integers(600), len(content) - rng.integers(400), rng.integers(2**62)])
+    )
     start %= max(1, len(content))
     end = start + int(rng.integers(1, 300))
-    number = struct.pack(rng.choice(["<q", ">q"]), int(rng.choice(np.array(_NUMBERS, dtype=object))))
+    number = struct.pack(
+        rng.choice(["<q", ">q"]), int(rng.choice(np.array(_NUMBERS, dtype=object)))
+    )
     width = int(rng.choice([2, 4, 8]))
     word = str(rng.choice(_WORDS)).encode()
     tokens = [match.span() for match in _TOKEN.finditer(content[:20_000])] or [(0, 0)]

@@ -186,7 +186,10 @@ def test_cifti_leaves_out_voxels(tmp_path: Path) -> None:
 def test_scaled_values(tmp_path: Path) -> None:
     write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
     _nifti(tmp_path / "lh.x.nii")
-    for path, offset, form in ((tmp_path / "x.dscalar.nii", 176, "<2d"), (tmp_path / "lh.x.nii", 112, "<2f")):
+    for path, offset, form in (
+        (tmp_path / "x.dscalar.nii", 176, "<2d"),
+        (tmp_path / "lh.x.nii", 112, "<2f"),
+    ):
         content = bytearray(path.read_bytes())
         struct.pack_into(form, content, offset, 2.0, 1.0)
         path.write_bytes(content)
@@ -453,7 +456,9 @@ def test_the_name_of_a_dtd_elsewhere_is_no_harm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(parts_of(path)["left"], X)
 
 
-@pytest.mark.parametrize("name", ["a.mgh", "a.mgz", "B64GZ.shape.gii", "a.dscalar.nii", "a.npz", "a.npy", "a.mat"])
+@pytest.mark.parametrize(
+    "name", ["a.mgh", "a.mgz", "B64GZ.shape.gii", "a.dscalar.nii", "a.npz", "a.npy", "a.mat"]
+)
 def test_every_truncation_is_noticed(tmp_path: Path, name: str) -> None:
     FORMATS[name](tmp_path / name)
     content = (tmp_path / name).read_bytes()

@@ -171,12 +171,10 @@ def test_tsv_loses_no_digit(tmp_path_factory: pytest.TempPathFactory, values: li
 def test_tsv_refuses_what_would_break_it(tmp_path: Path) -> None:
     write_tsv(tmp_path / "a.tsv", {"id": ["a", None], "n": [1, 2]})
     assert (tmp_path / "a.tsv").read_text() == "id\tn\na\t1\nn/a\t2\n"
-    with pytest.raises(ValueError, match="equally long"):
-        write_tsv(tmp_path / "b.tsv", {"a": [1], "b": [1, 2]})
-    with pytest.raises(ValueError, match="without tabs, line breaks and control characters"):
-        write_tsv(tmp_path / "b.tsv", {"a": ["x\ty"]})
-    with pytest.raises(ValueError, match="empty"):
-        write_tsv(tmp_path / "b.tsv", {})
+    for columns in ({"a": [1], "b": [1, 2]}, {"a": ["x\ty"]}, {}):
+        with pytest.raises(ArgumentError) as error:
+            write_tsv(tmp_path / "b.tsv", columns)
+        assert error.value.argument == "columns"
 
 
 def test_json_takes_numpy_and_has_no_nan(tmp_path: Path) -> None:
@@ -768,12 +766,11 @@ def test_maps_that_a_file_per_hemisphere_cannot_hold(
     assert expected in raised.value.expected
 
 
-@pytest.mark.parametrize(
-    ("hemi", "message"), [(None, "hemi is not known"), ("top", "hemi must be")]
-)
-def test_hemispheres_that_files_cannot_name(hemi: str | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("hemi", [None, "top"])
+def test_hemispheres_that_files_cannot_name(hemi: str | None) -> None:
+    with pytest.raises(ArgumentError) as error:
         map_columns(642, hemi, "fsaverage3")
+    assert error.value.argument == "hemi"
 
 
 def test_parts_that_do_not_belong_together() -> None:

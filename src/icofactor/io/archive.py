@@ -50,8 +50,6 @@ def array_header(file: IO[bytes]) -> Header:
     shape, is_fortran, dtype = read_header(file, max_header_size=_LARGEST_HEADER)
     if dtype.hasobject:
         raise Unreadable("contains Python objects, which are never loaded; save plain arrays")
-    if any(n < 0 for n in shape):
-        raise Unreadable(f"is damaged: an array has shape {shape}")
     return shape, is_fortran, dtype
 
 
@@ -89,7 +87,8 @@ def load_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write an npz file of arrays and a JSON header, on the disk when this returns."""
-    text = json.dumps(header, ensure_ascii=False).encode()
+    # The names are part of the header: a damaged directory of a zip may leave an array out.
+    text = json.dumps({**header, "arrays": sorted(arrays)}, ensure_ascii=False).encode()
     with open(path, "wb") as stream:
         np.savez(stream, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})
         stream.flush()
@@ -99,14 +98,8 @@ def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any
 def read_arrays(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Read the header and the arrays that `write_arrays` wrote; this runs no code of the file."""
     with open_archive(path) as (archive, headers):
-        header = read_header(archive)
+        header = parse_json(load_member(archive, _HEADER).tobytes())
         arrays = {name: load_member(archive, name) for name in headers if name != _HEADER}
+    if header.pop("arrays") != sorted(arrays):
+        raise Unreadable("is damaged: its arrays are not those of its header")
     return header, arrays
-
-
-def read_header(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """Read the header of a record."""
-    header = parse_json(load_member(archive, _HEADER).tobytes())
-    if not isinstance(header, dict):
-        raise Unreadable("is damaged: its header is not a record of names and values")
-    return header

@@ -59,7 +59,9 @@ class _Cifti:
         """Return maps × the columns of a slice, in the units of the file."""
         slope, intercept = self.scaling
         values = self.values[rows].T
-        return values if slope in (None, 1.0) and not intercept else values * slope + intercept
+        if slope is None or intercept is None or (slope, intercept) == (1.0, 0.0):
+            return values
+        return values * slope + intercept
 
     def check(self, kinds: tuple[str, ...], columns: str) -> None:
         """Refuse files of another kind."""
@@ -152,10 +154,7 @@ def _open(path: Path) -> _Cifti:
     from icofactor.io.xml import CiftiParser
 
     with open_file(path) as stream:
-        head = stream.read(_HEADER)
-        if len(head) < _HEADER:
-            raise Unreadable("is truncated: it ends in its header")
-        header = Nifti2Header(head, check=False)
+        header = Nifti2Header(stream.read(_HEADER), check=False)
         offset = header.get_data_offset()
         if int(header["sizeof_hdr"]) != _HEADER:
             raise Unreadable("is not a CIFTI-2 file; NIfTI-1 volumes and CIFTI-1 are not read")
@@ -170,16 +169,13 @@ def _open(path: Path) -> _Cifti:
     # Four bytes say that extensions follow; each begins with its size and code.
     order = header.endianness
     position = 4
-    xml = None
-    while xml is None and position + 8 <= len(extensions):
+    code = None
+    while code != _EXTENSION_CODE:
         size, code = np.frombuffer(extensions, f"{order}i4", 2, position).tolist()
-        if code == _EXTENSION_CODE:
-            xml = extensions[position + 8 : position + size].rstrip(b"\0")
+        xml = extensions[position + 8 : position + size]
         position += max(size, 8)
-    if xml is None:
-        raise Unreadable("has no CIFTI XML in its header")
     parser = CiftiParser()
-    parser.parse(string=xml)
+    parser.parse(string=xml.rstrip(b"\0"))
     axes = {}
     for axis in parser.header.matrix:
         axes.update(dict.fromkeys(axis.applies_to_matrix_dimension, axis))

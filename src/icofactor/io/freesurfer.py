@@ -79,9 +79,8 @@ def read_geometry(path: Path) -> tuple[NDArray, NDArray]:
             raise Unreadable("is a surface of quadrangles or a map; convert it with mris_convert")
         if magic != _TRIANGLES:
             raise Unreadable("is neither GIFTI (.surf.gii) nor FreeSurfer geometry")
-        for _ in range(2):
-            if not file.readline(_LONGEST_LINE).endswith(b"\n"):
-                raise Unreadable("is truncated or damaged: its first lines do not end")
+        file.readline(_LONGEST_LINE)
+        file.readline(_LONGEST_LINE)
         n_points, n_triangles = _whole_numbers(file, 2).tolist()
         check_vertices(n_points)
         # A closed mesh has twice as many triangles as vertices.

@@ -274,7 +274,9 @@ def _save(
         raise ArgumentError("hemi", f"must be 'left' or 'right', one per file; found {hemi!r}")
     meta = {_STRUCTURE: STRUCTURES[hemi], **(metadata or {})}
     meta = {str(key): str(value) for key, value in meta.items()}
-    image = nib.GiftiImage(darrays=arrays, labeltable=labeltable, meta=nib.gifti.GiftiMetaData(meta))
+    image = nib.GiftiImage(
+        darrays=arrays, labeltable=labeltable, meta=nib.gifti.GiftiMetaData(meta)
+    )
     with atomic_path(path, overwrite) as temporary:
         nib.save(image, temporary)
     return Path(path)

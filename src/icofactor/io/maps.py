@@ -142,9 +142,7 @@ def read_npz(path: Path, measure: str | None = None) -> Maps:
         names = _texts(member(SUBJECT_KEYS, n_maps))
         regions = _texts(member(_REGION_KEYS, n_sites))
         columns = {
-            name: load_member(archive, name)
-            for name, shape in shapes.items()
-            if shape == (n_maps,)
+            name: load_member(archive, name) for name, shape in shapes.items() if shape == (n_maps,)
         }
     # MATLAB and nibabel write masks as numbers.
     if not np.isin(mask, (0, 1)).all():

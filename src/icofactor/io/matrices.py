@@ -163,7 +163,7 @@ class _Variable:
     name: str
     shape: tuple[int, ...]
     kind: str
-    content: bytes
+    content: memoryview
     is_compressed: bool
 
 
@@ -184,13 +184,15 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray]:
     variable = _choose(variables, measure)
     size = volume(variable.shape) * np.dtype(variable.kind).itemsize
     check_growth(size, len(content))
-    data = variable.content
+    array_content = variable.content
     if variable.is_compressed:
-        # A double takes at most eight bytes, whatever type holds it.
-        data = _inflate(data, 8 * volume(variable.shape) + _ARRAY_HEADER)[8:]
-    element = next(islice(_elements(data, order), 3, None), None)
+        # A number takes at most eight bytes, whatever type holds it.
+        array_content = _inflate(array_content, 8 * volume(variable.shape) + _ARRAY_HEADER)
+    element = next(islice(_elements(array_content, order), 3, None), None)
     if element is None or element[0] not in _TYPES:
-        raise Unreadable(f"is damaged: the data of {shown(variable.name)} are missing or no numbers")
+        raise Unreadable(
+            f"is damaged: the data of {shown(variable.name)} are missing or no numbers"
+        )
     values = np.frombuffer(element[1], order + _TYPES[element[0]])
     return variable.name, values.reshape(variable.shape, order="F").astype(variable.kind)
 
@@ -199,7 +201,7 @@ def _variables(content: bytes, order: str) -> Iterator[_Variable]:
     """Return the variables of a file, from what precedes their data."""
     for element_type, element in _elements(content, order):
         is_compressed = element_type == _COMPRESSED
-        head = _inflate(element, _ARRAY_HEADER)[8:] if is_compressed else element
+        head = _inflate(element, _ARRAY_HEADER) if is_compressed else element
         if not is_compressed and element_type != _MATRIX:
             raise Unreadable(f"is damaged: it contains an element of type {element_type}")
         flags, dims, name = (data for _, data in islice(_elements(head, order), 3))
@@ -208,11 +210,15 @@ def _variables(content: bytes, order: str) -> Iterator[_Variable]:
         kind = _CLASSES.get(array_class, _OTHER_CLASSES.get(array_class, "unknown"))
         shape = tuple(np.frombuffer(dims, f"{order}i4").tolist())
         is_real = not flag_bits & _COMPLEX
-        text = escaped(bytes(name).decode("latin-1"))
+        # MATLAB's names have at most 63 characters.
+        text = escaped(bytes(name[:63]).decode("ascii", "replace"))
         yield _Variable(text, shape, kind if is_real else "complex", element, is_compressed)
 
 
-def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+def _elements(
+    content: bytes | memoryview,
+    order: str,
+) -> Iterator[tuple[int, memoryview]]:
     """Return type and content of each data element."""
     view = memoryview(content)
     position = 0
@@ -232,9 +238,9 @@ def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
         position = end if element_type == _COMPRESSED else end + -end % 8
 
 
-def _inflate(content: bytes, size: int) -> bytes:
-    """Return at most so many bytes of a compressed element."""
-    return zlib.decompressobj().decompress(content, size)
+def _inflate(content: memoryview, size: int) -> memoryview:
+    """Return at most so many bytes of a compressed array, without its type and size."""
+    return memoryview(zlib.decompressobj().decompress(content, size))[8:]
 
 
 def _choose(variables: list[_Variable], measure: str | None) -> _Variable:
@@ -279,11 +285,7 @@ def read_nifti(path: Path, sizes: Collection[int]) -> Maps:
     content = read_content(path)
     with open_file(path) if content is None else io.BytesIO(content) as stream:
         head = stream.read(348)
-    if len(head) < 348:
-        raise Unreadable("is truncated: it ends in its header")
     header = Nifti1Header(head, check=False)
-    if int(header["sizeof_hdr"]) != 348:
-        raise Unreadable("is not a NIfTI-1 file")
     shape = header.get_data_shape()
     n_vertices = volume(shape[:3])
     if n_vertices not in sizes:

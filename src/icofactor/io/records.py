@@ -18,7 +18,8 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -81,11 +82,11 @@ class Numbers:
 
 
 @cache
-def _declared(cls: Any) -> dict[str, tuple[Any, Numbers | None]]:
+def _declared(cls: Hashable) -> dict[str, tuple[Any, Numbers | None]]:
     """Return name of a field → its annotation, and its `Numbers` if it has any."""
     hints = get_type_hints(cls, include_extras=True)
     declared = {}
-    for field in fields(cls):
+    for field in fields(cls):  # type: ignore[arg-type]
         annotation = hints[field.name]
         extras = getattr(annotation, "__metadata__", ())
         numbers = next((extra for extra in extras if isinstance(extra, Numbers)), None)
@@ -103,7 +104,7 @@ def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any
     """Return what JSON holds of a value: of arrays a word, of sparse matrices their shape."""
     if value is None:
         return None
-    if sparse.issparse(value):
+    if isinstance(value, sparse.csr_array):
         arrays.update({f"{name}/{part}": getattr(value, part) for part in _SPARSE})
         return list(map(int, value.shape))
     if numbers is not None and numbers.kind != "text":
@@ -111,7 +112,7 @@ def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any
         return _ARRAY
     if isinstance(value, np.generic):
         return value.item()
-    if is_dataclass(value):
+    if _is_record(value):
         return {
             field: _flat(getattr(value, field), _inside(name, field), field_numbers, arrays)
             for field, (_, field_numbers) in _declared(type(value)).items()
@@ -123,6 +124,10 @@ def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any
             str(key): _flat(item, _inside(name, key), None, arrays) for key, item in value.items()
         }
     return value
+
+
+def _is_record(value: Any) -> bool:
+    return is_dataclass(value)
 
 
 def _inside(name: str, part: object) -> str:
@@ -146,7 +151,7 @@ def _built(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
         if content is None and NoneType in inner:
             return None
         return _built(inner[0], content, name, arrays)
-    if is_dataclass(hint) and isinstance(content, dict):
+    if _is_record(hint) and isinstance(content, dict):
         declared = _declared(hint)
         values = {}
         for field, item in content.items():
@@ -163,8 +168,7 @@ def _built(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
         )
     if origin is Mapping and isinstance(content, dict):
         return {
-            key: _built(inner[1], item, _inside(name, key), arrays)
-            for key, item in content.items()
+            key: _built(inner[1], item, _inside(name, key), arrays) for key, item in content.items()
         }
     fits = content in inner if origin is Literal else type(content) in _PLAIN.get(hint, ())
     if not (fits or hint is Any) or (hint is float and not math.isfinite(content)):
@@ -196,7 +200,7 @@ def _check(record: Any, outer_lengths: Mapping[str, int]) -> None:
         _check_values(name, values[name], numbers, lengths)
     for value in values.values():
         for item in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(item):
+            if _is_record(item):
                 _check(item, lengths)
 
 
@@ -212,7 +216,7 @@ def _check_shape(name: str, value: Any, letters: str, lengths: dict[str, int]) -
 
 
 def _check_values(name: str, array: Any, numbers: Numbers, lengths: Mapping[str, int]) -> None:
-    values = array.data if sparse.issparse(array) else array
+    values = array.data if isinstance(array, sparse.csr_array) else array
     kind = values.dtype.kind.replace("u", "i")
     below = numbers.below
     if isinstance(below, str):
@@ -272,6 +276,8 @@ class Form:
         if not exists(file):
             raise FileNotFoundError(f"{file}: no such file")
         with self.naming(file):
+            if not zipfile.is_zipfile(file):
+                raise Unreadable(f"does not contain {self.what} of icofactor, or is truncated")
             header, arrays = read_arrays(file)
             if header.get("format") != self.format:
                 raise Unreadable(f"does not contain {self.what} of icofactor")

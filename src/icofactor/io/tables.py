@@ -79,7 +79,9 @@ def _rows(reader: Any, max_columns: int) -> Iterator[list[str]]:
                 continue
             width = width or len(row)
             if len(row) != width:
-                raise Unreadable(f"line {reader.line_num} has {len(row)} cells; the lines before have {width}")
+                raise Unreadable(
+                    f"line {reader.line_num} has {len(row)} cells; the lines before have {width}"
+                )
             if width > max_columns:
                 raise Unreadable(f"has {width} columns; at most {max_columns} are read")
             yield row
@@ -303,9 +305,11 @@ def write_table(
     about : column → its description, or its entries (LongName, Description, Units); all columns.
     more : further entries of the JSON file.
     """
-    entries = {**described(columns, about), **(more or {})}
+    entries = described(columns, about)
+    if not entries.keys().isdisjoint(more or {}):
+        raise ArgumentError("more", f"must not be names of columns; found {', '.join(more or {})}")
     write_tsv(path, columns, overwrite=overwrite, digits=digits)
-    write_json(sidecar(path), entries, overwrite=overwrite)
+    write_json(sidecar(path), {**entries, **(more or {})}, overwrite=overwrite)
     return Path(path)
 
 

@@ -46,6 +46,7 @@ class _Limited:
         "StartDoctypeDeclHandler",
     )
     n_elements = 0
+    _char_blocks: list[str] | None
 
     def StartDoctypeDeclHandler(
         self, name: str, system: str | None, public: str | None, has_declarations: bool

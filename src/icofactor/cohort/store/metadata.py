@@ -111,7 +111,9 @@ def join_columns(name: str, old: Column, new: Column) -> Column:
     kinds = {piece["dtype"] == "text" for piece in pieces}
     if len(kinds) > 1:
         first, second = ("text" if piece["dtype"] == "text" else "numbers" for piece in (old, new))
-        what = f"column {shown(name)} contains {first} for the first subjects and {second} for others"
+        what = (
+            f"column {shown(name)} contains {first} for the first subjects and {second} for others"
+        )
         raise CohortError("participants", what)
     values = [*old["values"], *new["values"]]
     if True in kinds:
