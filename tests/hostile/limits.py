@@ -8,6 +8,7 @@ import resource
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from icofactor.errors import FileError
@@ -34,7 +35,7 @@ def outcomes_of(reads: Iterable[Callable[[], object]], folder: Path) -> Iterator
     """Read one after the other in one child; after a crash the next child goes on."""
     remaining = iter(reads)
     for first in remaining:
-        batch = [first, *(read for read, _ in zip(remaining, range(99), strict=False))]
+        batch = [first, *islice(remaining, 99)]
         while batch:
             outcomes = _in_child(batch, folder)
             yield from outcomes

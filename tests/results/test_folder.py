@@ -87,9 +87,10 @@ def test_every_column_of_a_table_is_described(tmp_path: Path) -> None:
     columns = {"participant_id": ["a"], "x": [1.0]}
     with pytest.raises(ArgumentError) as raised:
         write_table(tmp_path / "a.tsv", columns, {})
-    with pytest.raises(ArgumentError, match="names of columns; found x"):
+    assert raised.value.argument == "about"
+    with pytest.raises(ArgumentError) as raised:
         write_table(tmp_path / "a.tsv", columns, {"x": "Its size"}, {"x": 1})
-    assert raised.value.argument == "about" and "nothing about x" in str(raised.value)
+    assert raised.value.argument == "more"
     assert not any(tmp_path.iterdir())
     write_table(
         tmp_path / "a.tsv", columns, {"x": {"Description": "Its size", "Units": "mm"}}, {"seed": 1}

@@ -18,7 +18,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from icofactor.io.guard import Unreadable, check_growth, open_file, volume
+from icofactor.io.guard import (
+    Unreadable,
+    check_growth,
+    open_file,
+    volume,
+)
 from icofactor.io.json import parse_json
 
 Arrays = dict[str, NDArray[Any]]
@@ -57,9 +62,9 @@ def array_header(file: IO[bytes]) -> Header:
 def open_archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Header]]]:
     """Open an npz file, and read name → header of its arrays."""
     with open_file(path) as stream, zipfile.ZipFile(stream) as archive:
-        stored = os.fstat(stream.fileno()).st_size
+        file_size = os.fstat(stream.fileno()).st_size
         headers: dict[str, Header] = {}
-        check_growth(sum(info.file_size for info in archive.infolist()), stored)
+        check_growth(sum(info.file_size for info in archive.infolist()), file_size)
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name in headers or info.compress_type > zipfile.ZIP_DEFLATED:
@@ -72,7 +77,10 @@ def open_archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, dict[str, Header
         yield archive, headers
 
 
-def load_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+def load_member(
+    archive: zipfile.ZipFile,
+    name: str,
+) -> NDArray[Any]:
     """Read one array of an npz file."""
     with archive.open(f"{name}.npy") as file:
         array = npy.read_array(file, allow_pickle=False, max_header_size=_LARGEST_HEADER)
@@ -85,7 +93,11 @@ def load_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     return array
 
 
-def write_arrays(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+def write_arrays(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+) -> None:
     """Write an npz file of arrays and a JSON header, on the disk when this returns."""
     # The names are part of the header: a damaged directory of a zip may leave an array out.
     text = json.dumps({**header, "arrays": sorted(arrays)}, ensure_ascii=False).encode()

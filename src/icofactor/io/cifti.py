@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, counted, escaped, shown
+from icofactor.errors import (
+    ArgumentError,
+    counted,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
-from icofactor.io.gifti import check_labels, label_table, map_names
+from icofactor.io.gifti import (
+    check_labels,
+    label_table,
+    map_names,
+)
 from icofactor.io.guard import (
     Unreadable,
     check_growth,
@@ -55,7 +64,10 @@ class _Cifti:
     map_axis: Any
     column_axis: Any
 
-    def scaled(self, rows: slice) -> NDArray[Any]:
+    def scaled(
+        self,
+        rows: slice,
+    ) -> NDArray[Any]:
         """Return maps × the columns of a slice, in the units of the file."""
         slope, intercept = self.scaling
         values = self.values[rows].T
@@ -63,7 +75,11 @@ class _Cifti:
             return values
         return values * slope + intercept
 
-    def check(self, kinds: tuple[str, ...], columns: str) -> None:
+    def check(
+        self,
+        kinds: tuple[str, ...],
+        columns: str,
+    ) -> None:
         """Refuse files of another kind."""
         maps_kind, columns_kind = self.along
         if maps_kind not in kinds or columns_kind != columns:
@@ -85,6 +101,7 @@ def read_cifti(path: Path) -> Maps:
     structures = {model.brain_structure for model in file.column_axis.brain_models}
     n_others = len(structures - set(_SIDES))
     notes = (f"left out {counted(n_others, 'structure')}, not of the cortex",) if n_others else ()
+    # Only a time series says how far its maps are apart.
     series = file.along[0] == "SERIES"
     reader = "CIFTI-2 dtseries" if series else "CIFTI-2 dscalar"
     step = _step(file.map_axis) if series else None
@@ -136,6 +153,7 @@ def read_dlabel(path: Path) -> dict[str | None, tuple[NDArray[np.int64], dict[in
     """
     file = _open(path)
     file.check(("LABELS",), "BRAIN_MODELS")
+    # Each map has a table of its own.
     labels = next(iter(file.map_axis.named_maps)).label_table
     names = {key: escaped(label.label or "") for key, label in labels.items()}
     regions = {}
@@ -176,6 +194,7 @@ def _open(path: Path) -> _Cifti:
         position += max(size, 8)
     parser = CiftiParser()
     parser.parse(string=xml.rstrip(b"\0"))
+    # One axis may stand for both dimensions, as in a connectome.
     axes = {}
     for axis in parser.header.matrix:
         axes.update(dict.fromkeys(axis.applies_to_matrix_dimension, axis))
@@ -203,10 +222,11 @@ def _hemispheres(file: _Cifti) -> dict[str | None, NDArray[np.float32]]:
             raise Unreadable(f"has brain models beyond its {len(file.values)} brain ordinates")
         if len(vertices) != model.index_count or len(np.unique(vertices)) != len(vertices):
             raise Unreadable(f"lists vertices of the {side} cortex that are too few or double")
+        # A file of one vertex may claim the surface of millions.
         check_growth(4 * n_vertices * file.values.shape[1], file.values.nbytes)
-        part = np.full((file.values.shape[1], n_vertices), np.nan, dtype=np.float32)
-        part[:, vertices] = file.scaled(slice(model.index_offset, end))
-        parts[side] = part
+        maps = np.full((file.values.shape[1], n_vertices), np.nan, dtype=np.float32)
+        maps[:, vertices] = file.scaled(slice(model.index_offset, end))
+        parts[side] = maps
     if not parts:
         raise Unreadable("contains no cortex: none of its brain models is a surface")
     return parts
@@ -235,6 +255,7 @@ def write_pscalar(
     for key in range(len(regions.names)):
         inside = {_STRUCTURES[side]: np.flatnonzero(labels[side] == key) for side in sides}
         vertices.append({name: indices for name, indices in inside.items() if len(indices)})
+    # nibabel asks for the voxels of parcels, which have none.
     voxels = [np.empty((0, 3), dtype=int)] * len(vertices)
     surfaces = {_STRUCTURES[side]: len(labels[side]) for side in sides}
     parcel_names = np.array(regions.names, dtype=object)
@@ -311,7 +332,10 @@ def write_dlabel(
     return _save(path, values[None, used], table, axis, "ConnDenseLabel", overwrite)
 
 
-def _check_ending(path: str | Path, ending: str) -> None:
+def _check_ending(
+    path: str | Path,
+    ending: str,
+) -> None:
     if not str(path).endswith(ending):
         raise ArgumentError("path", f'must end with "{ending}"; found {shown(str(path))}')
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, escaped, shown
+from icofactor.errors import (
+    ArgumentError,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import check_labels
 from icofactor.io.guard import (
@@ -92,7 +96,10 @@ def read_geometry(path: Path) -> tuple[NDArray, NDArray]:
     return points, triangles
 
 
-def _whole_numbers(file: io.BufferedIOBase, n: int) -> NDArray:
+def _whole_numbers(
+    file: io.BufferedIOBase,
+    n: int,
+) -> NDArray:
     """Read the next `n` big-endian whole numbers."""
     content = file.read(4 * n)
     if len(content) < 4 * n:

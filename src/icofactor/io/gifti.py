@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, escaped, shown
+from icofactor.errors import (
+    ArgumentError,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, open_file, read_content
+from icofactor.io.guard import (
+    Unreadable,
+    open_file,
+    read_content,
+)
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
@@ -46,6 +54,7 @@ def parse_gifti(path: Path) -> Gifti:
     """Read everything in a GIFTI file."""
     from icofactor.io.xml import GiftiParser
 
+    # The path, besides the stream: data may lie in another file beside it.
     parser = GiftiParser(path)
     content = read_content(path)
     with open_file(path) if content is None else io.BytesIO(content) as stream:
@@ -55,6 +64,7 @@ def parse_gifti(path: Path) -> Gifti:
         raise Unreadable("is not a GIFTI file")
     if not image.darrays or any(array.data is None for array in image.darrays):
         raise Unreadable("has no data arrays, or one without data")
+    # Workbench names the hemisphere in the file's metadata, FreeSurfer in an array's.
     metadata = [image.meta, *(array.meta for array in image.darrays)]
     sides = [_SIDES[meta[_STRUCTURE]] for meta in metadata if meta.get(_STRUCTURE) in _SIDES]
     table = image.labeltable.get_labels_as_dict()
@@ -73,8 +83,10 @@ def read_gifti(path: Path) -> Maps:
     sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
+    # An array of two dimensions has one map per column.
     rows = [array.data.reshape(len(array.data), -1).T for array in arrays]
     names = [array.meta.get("Name", "") for array in arrays]
+    # One name cannot stand for several maps.
     has_names = all(names) and all(len(row) == 1 for row in rows)
     values = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return Maps({content.side: values}, "GIFTI", tuple(names) if has_names else ())
@@ -142,7 +154,10 @@ def write_maps(
     return _save(path, hemi, arrays, metadata=metadata, overwrite=overwrite)
 
 
-def map_names(names: Sequence[str] | None, n_maps: int) -> list[str]:
+def map_names(
+    names: Sequence[str] | None,
+    n_maps: int,
+) -> list[str]:
     """Return one name per map: the given ones, or map01, map02, ..."""
     if names is None:
         return numbered("map", n_maps)
@@ -151,7 +166,12 @@ def map_names(names: Sequence[str] | None, n_maps: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def write_surface(path: str | Path, coordinates: ArrayLike, faces: ArrayLike, hemi: str) -> Path:
+def write_surface(
+    path: str | Path,
+    coordinates: ArrayLike,
+    faces: ArrayLike,
+    hemi: str,
+) -> Path:
     """Write a surface as GIFTI.
 
     Examples
@@ -225,6 +245,7 @@ def label_table(
     names: Sequence[str], rgb: NDArray
 ) -> dict[int, tuple[str, tuple[float, float, float, float]]]:
     """Return key → name and colour from 0 to 1, with the transparent 0 that means no parcel."""
+    # Workbench's own name of what is in no parcel.
     table = {0: ("???", (0.0, 0.0, 0.0, 0.0))}
     for key, (name, colour) in enumerate(zip(names, rgb / 255, strict=True), 1):
         table[key] = (str(name), (*colour.tolist(), 1.0))
@@ -244,6 +265,7 @@ def check_labels(
         )
     if rgb.shape != (len(names), 3):
         raise ArgumentError("colours", f"must be one row per name ({len(names)}); {rgb.shape}")
+    # An annotation holds colours, not numbers of parcels.
     if len(np.unique(rgb, axis=0)) < len(rgb):
         raise ArgumentError(
             "colours", "must be unique: FreeSurfer identifies parcels by their colours"
@@ -270,6 +292,7 @@ def _save(
 
     if not str(path).endswith(".gii"):
         raise ArgumentError("path", f'must end with ".gii"; found {shown(str(path))}')
+    # Other tools take a GIFTI file to be of one surface.
     if len(hemispheres(hemi)) > 1:
         raise ArgumentError("hemi", f"must be 'left' or 'right', one per file; found {hemi!r}")
     meta = {_STRUCTURE: STRUCTURES[hemi], **(metadata or {})}

@@ -126,7 +126,10 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     _check_mode(os.stat(path).st_mode, path)
 
 
-def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
+def _check_mode(
+    mode: int,
+    path: str | os.PathLike[str],
+) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode) or is_kernels(path):
@@ -154,11 +157,14 @@ def hash_file(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_growth(size: int, stored: int) -> None:
-    """Refuse `size` bytes of data in a file of `stored` bytes if compression cannot explain it."""
-    if size > FREE_SIZE and size > MAX_EXPANSION * stored:
+def check_growth(
+    size: int,
+    file_size: int,
+) -> None:
+    """Refuse `size` bytes of data in a file of `file_size` bytes if compression cannot explain it."""
+    if size > FREE_SIZE and size > MAX_EXPANSION * file_size:
         raise Unreadable(
-            f"claims {size / 2**30:.3g} GiB of data in {stored} bytes; check its origin"
+            f"claims {size / 2**30:.3g} GiB of data in {file_size} bytes; check its origin"
         )
 
 
@@ -174,12 +180,12 @@ def read_content(path: Path) -> bytes | None:
         if file.read(len(_GZIP)) != _GZIP:
             return None
         file.seek(0)
-        stored = os.fstat(file.fileno()).st_size
+        file_size = os.fstat(file.fileno()).st_size
         content = bytearray()
         with gzip.GzipFile(fileobj=file) as stream:
             while piece := stream.read(_PIECE):
                 content += piece
-                check_growth(len(content), stored)
+                check_growth(len(content), file_size)
     return bytes(content)
 
 
@@ -197,10 +203,10 @@ def read_numbers(
     content : what `read_content` returned.
     """
     size = volume(shape) * dtype.itemsize
-    stored = path.stat().st_size if content is None else len(content)
-    if not 0 <= offset <= stored - size:
+    available = path.stat().st_size if content is None else len(content)
+    if not 0 <= offset <= available - size:
         raise Unreadable(
-            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {stored}"
+            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {available}"
         )
     if content is not None:
         return np.frombuffer(content, dtype, volume(shape), offset).reshape(shape, order="F")
@@ -208,6 +214,8 @@ def read_numbers(
         return np.memmap(file, dtype, "r", offset, shape, "F")
 
 
-def volume(shape: tuple[int, ...]) -> int:
+def volume(
+    shape: tuple[int, ...],
+) -> int:
     """Return the number of entries, without the overflow of fixed-size integers."""
     return math.prod(map(int, shape))

@@ -24,7 +24,10 @@ _HEMISPHERE = tuple(
 )
 
 
-def hemispheres(hemi: object, argument: str = "hemi") -> tuple[str, ...]:
+def hemispheres(
+    hemi: object,
+    argument: str = "hemi",
+) -> tuple[str, ...]:
     """Return ("left",), ("right",) or both, left first.
 
     Parameters

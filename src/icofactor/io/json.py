@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from icofactor.io.guard import Unreadable, brief, open_file
+from icofactor.io.guard import (
+    Unreadable,
+    brief,
+    open_file,
+)
 from icofactor.io.url import RemotePath
 
 # Bytes of a text. The record of 100,000 subjects with 30 columns has about 30 MB.
@@ -17,15 +21,18 @@ MAX_VALUES = 4_000_000
 _WEIGHT = 4
 
 
-def read_text(path: Path | RemotePath, most: int = MAX_TEXT) -> str:
-    """Read a text in UTF-8 of at most `most` bytes."""
+def read_text(
+    path: Path | RemotePath,
+    max_bytes: int = MAX_TEXT,
+) -> str:
+    """Read a text in UTF-8 of at most `max_bytes` bytes."""
     if isinstance(path, RemotePath):
-        content = path.read(most)
+        content = path.read(max_bytes)
     else:
         with open_file(path) as file:
-            content = file.read(most + 1)
-    if len(content) > most:
-        raise Unreadable(f"is too large: at most {most} bytes are read")
+            content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise Unreadable(f"is too large: at most {max_bytes} bytes are read")
     try:
         return content.decode()
     except UnicodeDecodeError as problem:

@@ -9,9 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import CohortError, escaped, shown
-from icofactor.io.archive import Header, array_header, load_member, open_archive
-from icofactor.io.cifti import N_FS_LR, read_cifti, read_dlabel, read_pscalar
+from icofactor.errors import (
+    CohortError,
+    escaped,
+    shown,
+)
+from icofactor.io.archive import (
+    Header,
+    array_header,
+    load_member,
+    open_archive,
+)
+from icofactor.io.cifti import (
+    N_FS_LR,
+    read_cifti,
+    read_dlabel,
+    read_pscalar,
+)
 from icofactor.io.freesurfer import (
     MORPH_MAGIC,
     SURFACE_MAGICS,
@@ -20,12 +34,28 @@ from icofactor.io.freesurfer import (
     read_mgh,
     read_morph,
 )
-from icofactor.io.gifti import LABELS, parse_gifti, read_gifti
-from icofactor.io.guard import Unreadable, check_regular, naming, open_file, read_numbers, volume
+from icofactor.io.gifti import (
+    LABELS,
+    parse_gifti,
+    read_gifti,
+)
+from icofactor.io.guard import (
+    Unreadable,
+    check_regular,
+    naming,
+    open_file,
+    read_numbers,
+    volume,
+)
 from icofactor.io.hemispheres import side_of
-from icofactor.io.matrices import read_mat, read_nifti, read_text_maps
+from icofactor.io.matrices import (
+    read_mat,
+    read_nifti,
+    read_text_maps,
+)
 from icofactor.io.types import Maps
 
+# Names of the arrays of an npz that go with the maps.
 SUBJECT_KEYS = ("subjects", "subject", "participant_id", "subject_id", "ids")
 _MASK_KEYS = ("mask", "cortex")
 _REGION_KEYS = ("regions", "region", "parcels")
@@ -94,7 +124,10 @@ def without_ending(name: str) -> str:
     return name
 
 
-def reading(path: Path, kind: str = "file of maps") -> AbstractContextManager[None]:
+def reading(
+    path: Path,
+    kind: str = "file of maps",
+) -> AbstractContextManager[None]:
     """Turn whatever goes wrong inside into a CohortError that names the file."""
     return naming(path, kind, CohortError)
 
@@ -108,12 +141,16 @@ def read_npy(path: Path) -> Maps:
         shape, is_fortran, dtype = array_header(file)
         offset = file.tell()
     _check_maps(shape, dtype)
+    # `read_numbers` takes the fastest axis first.
     stored_shape = shape if is_fortran else shape[::-1]
     values = read_numbers(path, None, dtype, offset, stored_shape)
     return Maps({None: np.atleast_2d(values if is_fortran else values.T)}, "npy")
 
 
-def read_npz(path: Path, measure: str | None = None) -> Maps:
+def read_npz(
+    path: Path,
+    measure: str | None = None,
+) -> Maps:
     """Read the array of maps of an npz archive, and what goes with it.
 
     The maps are `measure`, or the only array of two dimensions, or the only pair of a left and a
@@ -163,18 +200,25 @@ def _texts(names: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _check_maps(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _check_maps(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> None:
     if dtype.kind not in "fiu" or len(shape) not in (1, 2) or volume(shape) == 0:
         raise Unreadable(
             f"contains an array of {dtype} of shape {shape}; numbers, subjects × sites, are read"
         )
+    # As many rows as a mesh has vertices: R and MATLAB users have people in columns.
     if len(shape) == 2 and shape[0] in _MESHES and shape[1] not in _MESHES:
         raise Unreadable(
             f"has shape {shape}, apparently sites × subjects; transpose it to subjects × sites"
         )
 
 
-def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None, str]:
+def _choose(
+    headers: dict[str, Header],
+    measure: str | None,
+) -> dict[str | None, str]:
     """Return hemisphere (or None) → name of the array that holds its maps."""
     groups: dict[str, dict[str | None, str]] = {}
     for name, (shape, _, dtype) in headers.items():
@@ -194,6 +238,7 @@ def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None,
             f"contains {escaped(listed) or 'no arrays'}; {wrong}name the one to read with "
             "--measure (measure=)"
         )
+    # Before anything is loaded: a transposed matrix may be large.
     for name in keys.values():
         _check_maps(headers[name][0], headers[name][2])
     return {side: keys[side] for side in (None, "left", "right") if side in keys}
@@ -202,7 +247,10 @@ def _choose(headers: dict[str, Header], measure: str | None) -> dict[str | None,
 # ---------------------------------------------------------------------- any format
 
 
-def read_maps(path: str | Path, measure: str | None = None) -> Maps:
+def read_maps(
+    path: str | Path,
+    measure: str | None = None,
+) -> Maps:
     """Read the maps of one file of any format.
 
     Parameters
@@ -250,7 +298,10 @@ def _read_text(path: Path) -> Maps:
     return maps
 
 
-def _read_matrix(path: Path, measure: str | None) -> Maps:
+def _read_matrix(
+    path: Path,
+    measure: str | None,
+) -> Maps:
     name, values = read_mat(path, measure)
     values = values.T if values.shape[1] == 1 else values
     _check_maps(values.shape, values.dtype)

@@ -27,7 +27,11 @@ from icofactor.io.guard import (
     read_numbers,
     volume,
 )
-from icofactor.io.tables import is_missing, is_number, read_rows
+from icofactor.io.tables import (
+    is_missing,
+    is_number,
+    read_rows,
+)
 from icofactor.io.types import Maps
 
 # ---------------------------------------------------------------------- text
@@ -99,7 +103,10 @@ def _check_columns(names: list[str]) -> None:
         previous = stem
 
 
-def _numbers(row: list[str], n_rows: int) -> list[float]:
+def _numbers(
+    row: list[str],
+    n_rows: int,
+) -> list[float]:
     """Return the numbers of a row; what is missing is NaN."""
     try:
         # Python reads 1_000 as a thousand.
@@ -167,7 +174,10 @@ class _Variable:
     is_compressed: bool
 
 
-def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray]:
+def read_mat(
+    path: Path,
+    measure: str | None = None,
+) -> tuple[str, NDArray]:
     """Read an array of a MATLAB file by name, or the largest one; objects and cells are not read.
 
     SciPy's reader takes the type of an element from the file without a check, and crashes.
@@ -197,7 +207,10 @@ def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray]:
     return variable.name, values.reshape(variable.shape, order="F").astype(variable.kind)
 
 
-def _variables(content: bytes, order: str) -> Iterator[_Variable]:
+def _variables(
+    content: bytes,
+    order: str,
+) -> Iterator[_Variable]:
     """Return the variables of a file, from what precedes their data."""
     for element_type, element in _elements(content, order):
         is_compressed = element_type == _COMPRESSED
@@ -238,12 +251,18 @@ def _elements(
         position = end if element_type == _COMPRESSED else end + -end % 8
 
 
-def _inflate(content: memoryview, size: int) -> memoryview:
+def _inflate(
+    content: memoryview,
+    size: int,
+) -> memoryview:
     """Return at most so many bytes of a compressed array, without its type and size."""
     return memoryview(zlib.decompressobj().decompress(content, size))[8:]
 
 
-def _choose(variables: list[_Variable], measure: str | None) -> _Variable:
+def _choose(
+    variables: list[_Variable],
+    measure: str | None,
+) -> _Variable:
     """Return the variable called `measure`, or the largest one of two dimensions."""
     numeric = {
         variable.name: variable
@@ -271,7 +290,10 @@ def _choose(variables: list[_Variable], measure: str | None) -> _Variable:
 # ---------------------------------------------------------------------- NIfTI
 
 
-def read_nifti(path: Path, sizes: Collection[int]) -> Maps:
+def read_nifti(
+    path: Path,
+    sizes: Collection[int],
+) -> Maps:
     """Read a NIfTI-1 file of (n, 1, 1) voxels, or with n spread over three dimensions.
 
     mri_surf2surf writes it.

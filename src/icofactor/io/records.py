@@ -21,20 +21,41 @@ import os
 import zipfile
 from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import (
+    dataclass,
+    fields,
+    is_dataclass,
+)
 from functools import cache
 from itertools import repeat
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from scipy import sparse
 
 from icofactor.errors import FileError, shown
-from icofactor.io.archive import Arrays, read_arrays, write_arrays
+from icofactor.io.archive import (
+    Arrays,
+    read_arrays,
+    write_arrays,
+)
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, brief, exists, naming
+from icofactor.io.guard import (
+    Unreadable,
+    brief,
+    exists,
+    naming,
+)
 
 Record = TypeVar("Record")
 Class = TypeVar("Class", bound=type)
@@ -100,12 +121,17 @@ def flatten(record: Any) -> tuple[dict[str, Any], Arrays]:
     return _flat(record, "", None, arrays), arrays
 
 
-def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any:
+def _flat(
+    value: Any,
+    name: str,
+    numbers: Numbers | None,
+    arrays: Arrays,
+) -> Any:
     """Return what JSON holds of a value: of arrays a word, of sparse matrices their shape."""
     if value is None:
         return None
     if isinstance(value, sparse.csr_array):
-        arrays.update({f"{name}/{part}": getattr(value, part) for part in _SPARSE})
+        arrays.update({f"{name}/{member}": getattr(value, member) for member in _SPARSE})
         return list(map(int, value.shape))
     if numbers is not None and numbers.kind != "text":
         arrays[name] = np.asarray(value)
@@ -115,7 +141,7 @@ def _flat(value: Any, name: str, numbers: Numbers | None, arrays: Arrays) -> Any
     if _is_record(value):
         return {
             field: _flat(getattr(value, field), _inside(name, field), field_numbers, arrays)
-            for field, (_, field_numbers) in _declared(type(value)).items()
+            for field, (_, field_numbers) in _declared(value.__class__).items()
         }
     if isinstance(value, tuple | list):
         return [_flat(item, _inside(name, i), None, arrays) for i, item in enumerate(value)]
@@ -130,11 +156,18 @@ def _is_record(value: Any) -> bool:
     return is_dataclass(value)
 
 
-def _inside(name: str, part: object) -> str:
-    return f"{name}/{part}" if name else str(part)
+def _inside(
+    name: str,
+    member: object,
+) -> str:
+    return f"{name}/{member}" if name else str(member)
 
 
-def rebuild(cls: type[Record], content: Any, arrays: Mapping[str, np.ndarray]) -> Record:
+def rebuild(
+    cls: type[Record],
+    content: Any,
+    arrays: Mapping[str, np.ndarray],
+) -> Record:
     """Return the record that `flatten` took apart, checked by what its class declares."""
     remaining = dict(arrays)
     record: Record = _built(cls, content, "", remaining)
@@ -144,7 +177,12 @@ def rebuild(cls: type[Record], content: Any, arrays: Mapping[str, np.ndarray]) -
     return record
 
 
-def _built(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
+def _built(
+    hint: Any,
+    content: Any,
+    name: str,
+    arrays: Arrays,
+) -> Any:
     """Return a value as its annotation says; Python refuses fields that are unknown or lacking."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -170,27 +208,37 @@ def _built(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
         return {
             key: _built(inner[1], item, _inside(name, key), arrays) for key, item in content.items()
         }
+    # bool is an int to isinstance, hence type().
     fits = content in inner if origin is Literal else type(content) in _PLAIN.get(hint, ())
     if not (fits or hint is Any) or (hint is float and not math.isfinite(content)):
         raise Unreadable(f"is damaged: {name[:80]} is {shown(content)}")
     return content
 
 
-def _array(hint: Any, content: Any, name: str, arrays: Arrays) -> Any:
+def _array(
+    hint: Any,
+    content: Any,
+    name: str,
+    arrays: Arrays,
+) -> Any:
     """Return an array or a sparse matrix."""
     if content == _ARRAY:
         return arrays.pop(name)
-    matrix = sparse.csr_array(tuple(arrays.pop(f"{name}/{part}") for part in _SPARSE), content)
+    # Indices out of range would crash SciPy's compiled code.
+    matrix = sparse.csr_array(tuple(arrays.pop(f"{name}/{member}") for member in _SPARSE), content)
     matrix.check_format(full_check=True)
     return matrix
 
 
-def _check(record: Any, outer_lengths: Mapping[str, int]) -> None:
+def _check(
+    record: Any,
+    outer_lengths: Mapping[str, int],
+) -> None:
     """Compare arrays with what their class declares; lengths hold for the records inside, too."""
     lengths = dict(outer_lengths)
-    values = {name: getattr(record, name) for name in _declared(type(record))}
+    values = {name: getattr(record, name) for name in _declared(record.__class__)}
     arrays = []
-    for name, (_, numbers) in _declared(type(record)).items():
+    for name, (_, numbers) in _declared(record.__class__).items():
         if numbers is not None and values[name] is not None:
             _check_shape(name, values[name], numbers.shape, lengths)
             if numbers.kind != "text":
@@ -204,7 +252,12 @@ def _check(record: Any, outer_lengths: Mapping[str, int]) -> None:
                 _check(item, lengths)
 
 
-def _check_shape(name: str, value: Any, letters: str, lengths: dict[str, int]) -> None:
+def _check_shape(
+    name: str,
+    value: Any,
+    letters: str,
+    lengths: dict[str, int],
+) -> None:
     """Compare a shape with the letters of its axes; a new letter is noted in `lengths`."""
     shape = (len(value),) if isinstance(value, tuple) else value.shape
     fits = len(shape) == len(letters)
@@ -215,7 +268,12 @@ def _check_shape(name: str, value: Any, letters: str, lengths: dict[str, int]) -
         raise Unreadable(f"is damaged: {name} has shape {shape}, not {expected}")
 
 
-def _check_values(name: str, array: Any, numbers: Numbers, lengths: Mapping[str, int]) -> None:
+def _check_values(
+    name: str,
+    array: Any,
+    numbers: Numbers,
+    lengths: Mapping[str, int],
+) -> None:
     values = array.data if isinstance(array, sparse.csr_array) else array
     kind = values.dtype.kind.replace("u", "i")
     below = numbers.below
@@ -259,9 +317,15 @@ class Form:
     renew: str
     error: type[FileError] = FileError
 
-    def save(self, record: Any, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    def save(
+        self,
+        record: Any,
+        path: str | os.PathLike[str],
+        overwrite: bool = False,
+    ) -> None:
         """Write a record, whole or not at all. It is checked first: what is written can be read."""
         content, arrays = flatten(record)
+        # NaN or a wrong shape is an error now, not when the file is needed.
         try:
             rebuild(self.cls, json.loads(json.dumps(content)), arrays)
         except Exception as problem:
@@ -270,7 +334,10 @@ class Form:
         with atomic_path(Path(path), overwrite) as temporary:
             write_arrays(temporary, header, arrays)
 
-    def load(self, path: str | os.PathLike[str]) -> Any:
+    def load(
+        self,
+        path: str | os.PathLike[str],
+    ) -> Any:
         """Read a record that `save` wrote; anything else is refused by name."""
         file = Path(path)
         if not exists(file):
@@ -288,7 +355,10 @@ class Form:
                 )
             return rebuild(self.cls, header.get("content"), arrays)
 
-    def naming(self, file: Path) -> AbstractContextManager[None]:
+    def naming(
+        self,
+        file: Path,
+    ) -> AbstractContextManager[None]:
         """Turn whatever goes wrong inside into one error about the file."""
         advice = f"Copy the file again, or {self.renew}"
         return naming(file, f"file of {self.what}", self.error, advice)

@@ -11,7 +11,12 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -20,9 +25,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import UNSAFE, ArgumentError, escaped, shown
+from icofactor.errors import (
+    UNSAFE,
+    ArgumentError,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, hash_file, open_file
+from icofactor.io.guard import (
+    Unreadable,
+    hash_file,
+    open_file,
+)
 
 # Cells that say that nothing is known, in lower case; the last ones are Excel's and SPSS's.
 MISSING = ("", "n/a", "na", "nan", "none", "null", "#n/a", "#null!", "-", ".")
@@ -69,7 +83,10 @@ def read_rows(
     return separator, _rows(reader, max_columns)
 
 
-def _rows(reader: Any, max_columns: int) -> Iterator[list[str]]:
+def _rows(
+    reader: Any,
+    max_columns: int,
+) -> Iterator[list[str]]:
     """Return the rows that are not empty, without spaces around their cells."""
     width = 0
     try:
@@ -89,7 +106,10 @@ def _rows(reader: Any, max_columns: int) -> Iterator[list[str]]:
         raise Unreadable(f"is not a table ({problem}); is a quotation mark not closed?") from None
 
 
-def _lines(path: Path, is_map: bool) -> Iterator[str]:
+def _lines(
+    path: Path,
+    is_map: bool,
+) -> Iterator[str]:
     """Return the lines of a text, whatever ends them."""
     with open_file(path) as file:
         if file.peek(4).startswith(_EXCEL):
@@ -147,7 +167,10 @@ def _cleaned(cell: str) -> str:
     return spaced
 
 
-def _with_points(cells: list[str], separator: str) -> list[str]:
+def _with_points(
+    cells: list[str],
+    separator: str,
+) -> list[str]:
     """Return a column of numbers with points for decimal commas."""
     commas = [cell for cell in cells if "," in cell]
     if not commas or not all(_DECIMAL_COMMA.fullmatch(cell) for cell in commas):
@@ -191,13 +214,16 @@ def typed(cells: Sequence[str]) -> NDArray[Any]:
     with suppress(ValueError):
         if not is_text:
             numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
-            whole = len(values) == len(cells) and all(map(_WHOLE.fullmatch, values))
-            return numbers.astype(np.int64) if whole else numbers
+            are_whole = len(values) == len(cells) and all(map(_WHOLE.fullmatch, values))
+            return numbers.astype(np.int64) if are_whole else numbers
     padded = len(cells) * max(map(len, cells), default=0)
     return np.array(cells, dtype=object if padded > _MAX_PADDED else str)
 
 
-def numbered(word: str, n: int) -> list[str]:
+def numbered(
+    word: str,
+    n: int,
+) -> list[str]:
     """Return "component01", "component02", ..."""
     width = max(2, len(str(n)))
     return [f"{word}{i + 1:0{width}d}" for i in range(n)]
@@ -262,7 +288,10 @@ def _check_cells(cells: Iterable[Any]) -> None:
             )
 
 
-def _cells(column: NDArray[Any], digits: int | None) -> list[str]:
+def _cells(
+    column: NDArray[Any],
+    digits: int | None,
+) -> list[str]:
     """Return a column as text."""
     if column.dtype != np.float64:
         return ["n/a" if _is_unknown(value) else str(value).strip() or "n/a" for value in column]
@@ -333,7 +362,12 @@ def sidecar(path: str | Path) -> Path:
     return Path(path).with_suffix(".json")
 
 
-def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
+def write_json(
+    path: str | Path,
+    obj: Any,
+    *,
+    overwrite: bool = False,
+) -> Path:
     """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity become null.
 
     Examples

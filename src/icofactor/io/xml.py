@@ -55,7 +55,11 @@ class _Limited:
         if has_declarations:
             raise Unreadable("declares XML entities or attributes (an internal DTD)")
 
-    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
+    def StartElementHandler(
+        self,
+        name: str,
+        attributes: dict[str, str],
+    ) -> None:
         """Count the elements."""
         self.n_elements += 1
         if self.n_elements > MAX_ELEMENTS:
@@ -71,7 +75,10 @@ class GiftiParser(_Limited, GiftiImageParser):
     path : the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+    ) -> None:
         super().__init__()
         self.path = path
         self.stored = path.stat().st_size
@@ -79,7 +86,11 @@ class GiftiParser(_Limited, GiftiImageParser):
         self.n_bytes_beside = 0
         self.n_words = 0
 
-    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
+    def StartElementHandler(
+        self,
+        name: str,
+        attributes: dict[str, str],
+    ) -> None:
         """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         if name == "GIFTI":
             attributes.pop("NumberOfDataArrays", None)
@@ -98,7 +109,11 @@ class GiftiParser(_Limited, GiftiImageParser):
                 raise Unreadable(f"has more than {MAX_WORDS} characters of names and values")
         super().flush_chardata()
 
-    def check_data(self, array: GiftiDataArray, text: str) -> None:
+    def check_data(
+        self,
+        array: GiftiDataArray,
+        text: str,
+    ) -> None:
         """Refuse data that are not those of the dimensions, before they take memory."""
         dtype = data_type_codes.dtype[array.datatype]
         if dtype.kind not in "iuf" or not 1 <= len(array.dims) <= 2 or min(array.dims) < 1:
@@ -121,7 +136,11 @@ class GiftiParser(_Limited, GiftiImageParser):
         self.n_bytes += size
         check_growth(self.n_bytes, self.stored)
 
-    def check_beside(self, array: GiftiDataArray, size: int) -> None:
+    def check_beside(
+        self,
+        array: GiftiDataArray,
+        size: int,
+    ) -> None:
         """Refuse data outside NAME.dat, where SPM and CAT12 keep them; no other file is read."""
         name = self.path.with_suffix(".dat").name
         if array.ext_fname not in (name, f"./{name}"):
@@ -129,15 +148,17 @@ class GiftiParser(_Limited, GiftiImageParser):
                 f"keeps its data in another file, which must be {name} in the same folder; "
                 "merge them with wb_command -gifti-convert GZIP_BASE64_BINARY"
             )
-        beside = self.path.with_name(name)
-        if not beside.exists():
+        data_file = self.path.with_name(name)
+        if not data_file.exists():
             raise Unreadable(f"keeps its data in {name}, which is not in the same folder")
-        check_regular(beside)
-        stored = beside.stat().st_size
+        check_regular(data_file)
+        data_size = data_file.stat().st_size
         # All arrays together, too: each may be the same bytes again.
         self.n_bytes_beside += size
-        if not 0 <= array.ext_offset <= stored - size or self.n_bytes_beside > stored:
-            raise Unreadable(f"is truncated: it needs more data than the {stored} bytes of {name}")
+        if not 0 <= array.ext_offset <= data_size - size or self.n_bytes_beside > data_size:
+            raise Unreadable(
+                f"is truncated: it needs more data than the {data_size} bytes of {name}"
+            )
 
 
 class CiftiParser(_Limited, Cifti2Parser):
