@@ -83,8 +83,7 @@ def _outcome(read: Callable[[], object], folder: Path) -> Outcome:
         read()
     except BaseException as error:
         message = f"{type(error).__name__}: {error}"[:1000]
-        causes = (error, error.__cause__, error.__context__)
-        if any(isinstance(cause, MemoryError) for cause in causes):
+        if MemoryError in map(type, (error, error.__cause__, error.__context__)):
             return "memory", message
         if not isinstance(error, FileError):
             return "foreign", message

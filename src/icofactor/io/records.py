@@ -60,8 +60,6 @@ from icofactor.io.guard import (
 Record = TypeVar("Record")
 Class = TypeVar("Class", bound=type)
 _SPARSE = ("data", "indices", "indptr")
-# Stands in JSON for an array.
-_ARRAY = "array"
 # Annotation → types that JSON may have for it.
 _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), float: (int, float)}
 
@@ -118,38 +116,34 @@ def _declared(cls: Hashable) -> dict[str, tuple[Any, Numbers | None]]:
 def flatten(record: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a record as JSON holds it, and the arrays that JSON does not hold, by name."""
     arrays: Arrays = {}
-    return _flat(record, "", None, arrays), arrays
+    return _flat(record, "", arrays), arrays
 
 
-def _flat(
-    value: Any,
-    name: str,
-    numbers: Numbers | None,
-    arrays: Arrays,
-) -> Any:
-    """Return what JSON holds of a value: of arrays a word, of sparse matrices their shape."""
-    if value is None:
-        return None
+def _flat(value: Any, name: str, arrays: Arrays) -> Any:
+    """Return what JSON holds of a value; of sparse matrices their shape, of arrays nothing."""
     if isinstance(value, sparse.csr_array):
         arrays.update({f"{name}/{member}": getattr(value, member) for member in _SPARSE})
         return list(map(int, value.shape))
-    if numbers is not None and numbers.kind != "text":
-        arrays[name] = np.asarray(value)
-        return _ARRAY
     if isinstance(value, np.generic):
         return value.item()
     if _is_record(value):
-        return {
-            field: _flat(getattr(value, field), _inside(name, field), field_numbers, arrays)
-            for field, (_, field_numbers) in _declared(value.__class__).items()
-        }
+        content = {}
+        for field, (_, numbers) in _declared(value.__class__).items():
+            item = getattr(value, field)
+            if _is_array(numbers) and not isinstance(item, sparse.csr_array | None):
+                arrays[_inside(name, field)] = np.asarray(item)
+            else:
+                content[field] = _flat(item, _inside(name, field), arrays)
+        return content
     if isinstance(value, tuple | list):
-        return [_flat(item, _inside(name, i), None, arrays) for i, item in enumerate(value)]
+        return [_flat(item, _inside(name, i), arrays) for i, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {
-            str(key): _flat(item, _inside(name, key), None, arrays) for key, item in value.items()
-        }
+        return {str(key): _flat(item, _inside(name, key), arrays) for key, item in value.items()}
     return value
+
+
+def _is_array(numbers: Numbers | None) -> bool:
+    return numbers is not None and numbers.kind != "text"
 
 
 def _is_record(value: Any) -> bool:
@@ -191,12 +185,18 @@ def _built(
         return _built(inner[0], content, name, arrays)
     if _is_record(hint) and isinstance(content, dict):
         declared = _declared(hint)
-        values = {}
-        for field, item in content.items():
-            annotation, numbers = declared.get(field, (Any, None))
-            is_array = numbers is not None and numbers.kind != "text" and item is not None
-            build = _array if is_array else _built
-            values[field] = build(annotation, item, _inside(name, field), arrays)
+        if unknown := set(content) - set(declared):
+            raise Unreadable(f"is damaged: it contains {shown(min(unknown))}, which is unknown")
+        values: dict[str, Any] = {}
+        for field, (annotation, numbers) in declared.items():
+            item = content.get(field)
+            field_name = _inside(name, field)
+            if _is_array(numbers) and field_name in arrays:
+                values[field] = arrays.pop(field_name)
+            elif _is_array(numbers) and item is not None:
+                values[field] = _sparse(item, field_name, arrays)
+            elif field in content:
+                values[field] = _built(annotation, item, field_name, arrays)
         return hint(**values)
     if origin is tuple and isinstance(content, list):
         hints = repeat(inner[0], len(content)) if inner[-1] is Ellipsis else inner
@@ -215,17 +215,11 @@ def _built(
     return content
 
 
-def _array(
-    hint: Any,
-    content: Any,
-    name: str,
-    arrays: Arrays,
-) -> Any:
-    """Return an array or a sparse matrix."""
-    if content == _ARRAY:
-        return arrays.pop(name)
+def _sparse(shape: Any, name: str, arrays: Arrays) -> sparse.csr_array:
+    """Return a sparse matrix."""
+    members = tuple(arrays.pop(f"{name}/{member}") for member in _SPARSE)
     # Indices out of range would crash SciPy's compiled code.
-    matrix = sparse.csr_array(tuple(arrays.pop(f"{name}/{member}") for member in _SPARSE), content)
+    matrix = sparse.csr_array(members, shape=shape)
     matrix.check_format(full_check=True)
     return matrix
 

@@ -79,7 +79,8 @@ class GiftiParser(_Limited, GiftiImageParser):
         self,
         path: Path,
     ) -> None:
-        super().__init__()
+        # nibabel's buffer has 35 MB, whatever the file has.
+        super().__init__(buffer_size=2**20)
         self.path = path
         self.stored = path.stat().st_size
         self.n_bytes = 0
@@ -94,6 +95,9 @@ class GiftiParser(_Limited, GiftiImageParser):
         """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         if name == "GIFTI":
             attributes.pop("NumberOfDataArrays", None)
+        # nibabel counts up to this number, whatever it is.
+        if name == "DataArray" and attributes.get("Dimensionality", "1") not in ("1", "2"):
+            raise Unreadable("has an array of more than two dimensions")
         super().StartElementHandler(name, attributes)
 
     def flush_chardata(self) -> None:
