@@ -52,7 +52,11 @@ def array_header(file: IO[bytes]) -> Header:
     """Read the header of a npy file; the file is then at its numbers."""
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, is_fortran, dtype = read_header(file, max_header_size=_LARGEST_HEADER)
+    try:
+        shape, is_fortran, dtype = read_header(file, max_header_size=_LARGEST_HEADER)
+    # What Python's parser says of deep nests.
+    except (MemoryError, RecursionError):
+        raise Unreadable("is damaged: the header of an array cannot be read") from None
     if dtype.hasobject:
         raise Unreadable("contains Python objects, which are never loaded; save plain arrays")
     return shape, is_fortran, dtype
