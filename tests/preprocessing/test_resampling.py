@@ -387,9 +387,7 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     whole = path.read_bytes()
     header, parts = read_arrays(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(
-        FileError, match=r"weights\.npz: .*save them again"
-    ):
+    with pytest.raises(FileError, match=r"weights\.npz: .*save them again"):
         Resampler.load(path)
     changes = [
         ("matrix/indices", parts["matrix/indices"] + 10**6),
@@ -398,9 +396,7 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         ("coverage", -parts["coverage"]),
     ]
     for name, value in changes:
-        np.savez(
-            path, **{**parts, name: value}
-        )  # without a header
+        np.savez(path, **{**parts, name: value})  # without a header
         with pytest.raises(FileError, match=r"weights\.npz: "):
             Resampler.load(path)
         write_arrays(path, header, {**parts, name: value})
