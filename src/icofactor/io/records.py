@@ -50,12 +50,7 @@ from icofactor.io.archive import (
     write_arrays,
 )
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import (
-    Unreadable,
-    brief,
-    exists,
-    naming,
-)
+from icofactor.io.guard import Unreadable, brief, exists, naming, open_file
 
 Record = TypeVar("Record")
 Class = TypeVar("Class", bound=type)
@@ -337,8 +332,9 @@ class Form:
         if not exists(file):
             raise FileNotFoundError(f"{file}: no such file")
         with self.naming(file):
-            if not zipfile.is_zipfile(file):
-                raise Unreadable(f"does not contain {self.what} of icofactor, or is truncated")
+            with open_file(file) as stream:
+                if not zipfile.is_zipfile(stream):
+                    raise Unreadable(f"does not contain {self.what} of icofactor, or is truncated")
             header, arrays = read_arrays(file)
             if header.get("format") != self.format:
                 raise Unreadable(f"does not contain {self.what} of icofactor")
