@@ -366,7 +366,7 @@ def test_fit_takes_what_was_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"hemisphere": "lh"}, "hemisphere must be 'left', 'right' or 'both'; found 'lh'"),
+        ({"hemisphere": "lh"}, "hemisphere: must be 'left', 'right' or 'both'; found 'lh'"),
         ({"missing": "ignore"}, "missing must be 'raise' or 'skip'; found 'ignore'"),
         ({"mesh": 5}, "mesh must be a name, Sites, a sphere file or a pair"),
         ({"mesh": ("fsaverage3",)}, r"mesh must be one mesh or a pair \(left, right\); found 1"),

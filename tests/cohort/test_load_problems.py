@@ -274,7 +274,6 @@ def test_one_line_per_cause(tmp_path: Path) -> None:
     [
         (b"PK\x03\x04\x14\x00\x06\x00\xff\xff", "is an Excel workbook; save it as CSV or TSV"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook; save it as CSV or TSV"),
-        (b"participant_id;age\nsub-001;35,5\n", "its columns are separated by semicolons"),
     ],
 )
 def test_tables_of_spreadsheets(tmp_path: Path, content: bytes, problem: str) -> None:

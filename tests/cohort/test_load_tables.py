@@ -167,7 +167,7 @@ def _wrong(change: str) -> tuple[list[str], list[list[object]]]:
         ("a region missing in one", r"1 region \(lh_insula\).*leave out the subject"),
         ("only a header", "no rows"),
         ("turned round", r"rows are regions \(lh_bankssts_thickness, .*one column per region"),
-        ("a column twice", r"same name \('lh_bankssts_thickness'\); rename"),
+        ("a column twice", "two columns .lh_bankssts_thickness."),
     ],
 )
 def test_wrong_tables(change: str, message: str, atlas: tuple[Path, Path], tmp_path: Path) -> None:

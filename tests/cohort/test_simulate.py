@@ -150,7 +150,7 @@ def test_it_is_labelled_as_simulated() -> None:
         ({"n_components": 51}, "at most 50"),
         ({"noise": 1.0}, r"noise must be in \[0, 1\)"),
         ({"noise": -0.1}, r"noise must be in \[0, 1\)"),
-        ({"hemisphere": "lh"}, "hemisphere must be 'left'"),
+        ({"hemisphere": "lh"}, "hemisphere: must be 'left'"),
         ({"mesh": "fsaverage6"}, "mesh must be one of"),
         ({"random_state": -1}, "random_state must be"),
         ({"variability": 0.0}, "variability must be between 0 and 1"),

@@ -33,13 +33,15 @@ def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> 
             yield cohort(20, start, sites)
 
     chunk = 128 * sites.n * 4
-    create_store(path, blocks(0, 20), chunk_subjects=128)  # whatever is loaded once
+    # What is imported and computed once.
+    create_store(path, blocks(0, 20), chunk_subjects=128)
+    append_store(path, blocks(20, 40))
     tracemalloc.start()
     create_store(path, blocks(0, 1200), chunk_subjects=128, overwrite=True)
     stored = append_store(path, blocks(1200, 2000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 5 * chunk < 0.4 * 2000 * sites.n * 4
+    assert peak < 6 * chunk < 0.4 * 2000 * sites.n * 4
     assert stored.X.shape == (2000, 2562)
     for first in (0, 1180, 1200, 1980):
         np.testing.assert_array_equal(stored.X[first : first + 20], cohort(20, first, sites).X)
@@ -187,8 +189,10 @@ def test_damaged_maps_are_found_when_they_are_read(tmp_path: Path, damage: Any, 
     path = tmp_path / "a"
     stored = create_store(path, [cohort()], chunk_sites=100)
     damage(path / CONTENT / "maps/c/3/0")
-    np.testing.assert_array_equal(stored.X[:, :300], cohort().X[:, :300])
-    for sites in (slice(300, 400), slice(None)):
+    rows = stored.X.values.rows
+    elsewhere = np.flatnonzero(rows < 300)
+    np.testing.assert_array_equal(stored.X[:, elsewhere], cohort().X[:, elsewhere])
+    for sites in (np.flatnonzero((rows >= 300) & (rows < 400)), slice(None)):
         with pytest.raises(CohortError) as refusal:
             stored.X[:, sites]
         assert refusal.value.path == f"{path}/{CONTENT}/{name}"

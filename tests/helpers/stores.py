@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store import StoredCohort
-from icofactor.io.records import sealed
+from icofactor.cohort.store.layout import checksum_of
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
@@ -69,7 +69,7 @@ def edit(path: Path, change: Callable[[Any, Any], Any], seal: bool = True) -> No
     mark = json.loads((path / "zarr.json").read_text())
     checksum = mark["attributes"].pop("checksum")
     change(mark["attributes"], mark["consolidated_metadata"]["metadata"])
-    mark["attributes"]["checksum"] = sealed(mark, {})["checksum"] if seal else checksum
+    mark["attributes"]["checksum"] = checksum_of(mark) if seal else checksum
     (path / "zarr.json").write_text(json.dumps(mark))
 
 

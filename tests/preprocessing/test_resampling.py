@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
-from icofactor.io.records import read_sealed, write_sealed
+from icofactor.io.archive import read_arrays, write_arrays
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
 from icofactor.sphere.hierarchy import icosphere
@@ -380,7 +380,7 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
     path = tmp_path / "weights.npz"
     Resampler(**small).save(path)
     whole = path.read_bytes()
-    header, parts = read_sealed(path)
+    header, parts = read_arrays(path)
     path.write_bytes(whole[: len(whole) // 2])
     with refused("weights.npz"):
         Resampler.load(path)
@@ -396,10 +396,10 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         )  # without a header, or with the checksum of other numbers
         with refused("weights.npz"):
             Resampler.load(path)
-        write_sealed(path, header, {**parts, name: value})
+        write_arrays(path, header, {**parts, name: value})
         with refused("weights.npz"):
             Resampler.load(path)
-    write_sealed(path, {**header, "version": 1}, parts)
+    write_arrays(path, {**header, "version": 1}, parts)
     with refused("weights.npz"):
         Resampler.load(path)
     with pytest.raises(FileNotFoundError):

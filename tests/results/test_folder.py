@@ -82,9 +82,10 @@ def test_every_column_of_a_table_is_described(tmp_path: Path) -> None:
     columns = {"participant_id": ["a"], "x": [1.0]}
     with pytest.raises(ArgumentError) as raised:
         write_table(tmp_path / "a.tsv", columns, {})
-    with pytest.raises(ArgumentError, match="names of columns; found x"):
+    assert raised.value.argument == "about"
+    with pytest.raises(ArgumentError) as raised:
         write_table(tmp_path / "a.tsv", columns, {"x": "Its size"}, {"x": 1})
-    assert raised.value.argument == "about" and "nothing about x" in str(raised.value)
+    assert raised.value.argument == "more"
     assert not any(tmp_path.iterdir())
     write_table(
         tmp_path / "a.tsv", columns, {"x": {"Description": "Its size", "Units": "mm"}}, {"seed": 1}
@@ -111,12 +112,10 @@ def test_tsv_loses_no_digit(tmp_path_factory: pytest.TempPathFactory, values: li
 def test_tsv_refuses_what_would_break_it(tmp_path: Path) -> None:
     write_tsv(tmp_path / "a.tsv", {"id": ["a", None], "n": [1, 2]})
     assert (tmp_path / "a.tsv").read_text() == "id\tn\na\t1\nn/a\t2\n"
-    with pytest.raises(ValueError, match="equally long"):
-        write_tsv(tmp_path / "b.tsv", {"a": [1], "b": [1, 2]})
-    with pytest.raises(ValueError, match="without tabs, line breaks and control characters"):
-        write_tsv(tmp_path / "b.tsv", {"a": ["x\ty"]})
-    with pytest.raises(ValueError, match="empty"):
-        write_tsv(tmp_path / "b.tsv", {})
+    for columns in ({"a": [1], "b": [1, 2]}, {"a": ["x\ty"]}, {}):
+        with pytest.raises(ArgumentError) as error:
+            write_tsv(tmp_path / "b.tsv", columns)
+        assert error.value.argument == "columns"
 
 
 def test_json_takes_numpy_and_has_no_nan(tmp_path: Path) -> None:

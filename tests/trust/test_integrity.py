@@ -17,7 +17,7 @@ from icofactor.cohort.store import append_store, open_store, save_store
 from icofactor.errors import FileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.saving import load_model
-from icofactor.io.records import read_sealed
+from icofactor.io.archive import read_arrays
 
 State = str
 """As text, where NaN equals itself."""
@@ -151,7 +151,7 @@ def _timeless(folder: Path) -> dict[str, Any]:
             del record["attributes"]["checksum"]  # of the times too
             found[name] = record
         elif name == "diagnostics.npz":
-            header, arrays = read_sealed(folder / name)
+            header, arrays = read_arrays(folder / name)
             del header["content"]["timing"], header["content"]["memory"]
             found[name] = header, {key: array.tobytes() for key, array in arrays.items()}
         elif name == ".icofactor-files.json":

@@ -189,10 +189,9 @@ def test_infinite_cells_are_refused(tmp_path: Path, cell: str) -> None:
     ("text", "problem"),
     [
         ("id\n" + "a\n" * 200, "cells"),
-        ("\t".join(f"c{i}" for i in range(200)), "cells"),
-        ("\t".join(f"c{i}" for i in range(60)), "columns"),
+        ("\t".join(f"c{i}" for i in range(10_001)), "columns"),
         ("id\n" + "a" * 300, "characters"),
-        ("id\n" + "a" * 9000, "bytes"),
+        ("id\n" + "a" * 90_000, "endless row"),
     ],
 )
 def test_tables_are_bounded_before_they_are_built(
@@ -200,9 +199,8 @@ def test_tables_are_bounded_before_they_are_built(
 ) -> None:
     for name, limit in {
         "MAX_CELLS": 100,
-        "MAX_COLUMNS": 50,
         "MAX_CELL": 200,
-        "_MAX_LINE": 2000,
+        "MAX_LINE": 80_000,
     }.items():
         monkeypatch.setattr(tables, name, limit)
     (tmp_path / "a.tsv").write_text(text)
@@ -215,12 +213,10 @@ def test_tables_are_bounded_before_they_are_built(
     [
         ("[" + "[]," * 30 + "1]", "values"),
         ("[" + "1," * 200 + "1]", "values"),
-        ('{"a": "' + "x" * 99 + '"}', "text of 99"),
     ],
 )
 def test_json_is_bounded(monkeypatch: pytest.MonkeyPatch, text: str, problem: str) -> None:
     monkeypatch.setattr(json_reader, "MAX_VALUES", 100)
-    monkeypatch.setattr(json_reader, "MAX_STRING", 50)
     with pytest.raises(Unreadable, match=problem):
         parse_json(text)
 

@@ -1,4 +1,4 @@
-"""A fitted model as one zarr zip: arrays and JSON, no pickle: loading a file runs no code."""
+"""A fitted model as one npz file: arrays and JSON, no pickle, so that loading it runs no code."""
 
 from __future__ import annotations
 
@@ -89,10 +89,9 @@ MODEL_FILE = Form(
     ModelRecord,
     "icofactor model",
     "a model",
-    4,
+    5,
     "fit again",
     ModelFileError,
-    zarr=True,
 )
 # The name of the file in the folder of a fit.
 MODEL = "model.zip"
@@ -278,7 +277,6 @@ def _check(
         raise Unreadable("is damaged: its mask is False everywhere")
     _check_measures(record, sites)
     _check_solutions(record, sites)
-    _check_steps(record, sites)
 
 
 def _check_solutions(record: ModelRecord, sites: Sites) -> None:
@@ -303,35 +301,3 @@ def _check_measures(record: ModelRecord, sites: Sites) -> None:
     """Refuse measures that do not match the centering, maps and loadings."""
     if not matches_measures(record.centering, record.measures, sites, len(record.loadings)):
         raise Unreadable("is damaged: its measures do not match its maps and loadings")
-
-
-def _check_steps(record: ModelRecord, sites: Sites) -> None:
-    """Refuse covariates or a harmonization whose coefficients do not match their terms."""
-    n_values = sites.n * len(record.centering.mean)
-    covariates, harmonization = record.covariates, record.harmonization
-    if covariates is not None and not _has_coefficients(covariates, n_values):
-        raise Unreadable("is damaged: its covariates do not match their coefficients")
-    if harmonization is None:
-        return
-    levels = harmonization.levels
-    matches = (
-        _has_coefficients(harmonization, n_values)
-        and len(set(levels)) == len(harmonization.counts) == len(harmonization.location)
-        and harmonization.reference in (None, *levels)
-        and (harmonization.scale > 0).all()
-    )
-    if not matches:
-        raise Unreadable("is damaged: its harmonization does not match its coefficients")
-
-
-def _has_coefficients(step: Covariates | Harmonization, n_values: int) -> bool:
-    """Whether a step has coefficients for the columns of its terms, at every site."""
-    n_columns = 0
-    for term in step.terms:
-        columns = 1 if term.levels is None else len(term.levels) - 1
-        # Numbers have a range, categories have none.
-        n_limits = 2 if term.levels is None else 0
-        if len(term.means) != columns or len(term.span) not in (0, n_limits):
-            return False
-        n_columns += columns
-    return step.coefficients.shape == (n_columns, n_values)

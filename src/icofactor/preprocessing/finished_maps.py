@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import Cohort
 from icofactor.errors import ArgumentError, CohortError
-from icofactor.io.archive import Arrays
+from icofactor.io.archive import Arrays, read_arrays, write_arrays
 from icofactor.io.atomic import atomic_path, remove_abandoned
 from icofactor.io.guard import exists
-from icofactor.io.records import read_sealed, write_sealed
 from icofactor.io.url import local
 from icofactor.preprocessing.subject_maps import SubjectMap
 from icofactor.progress import Stages
@@ -55,7 +54,7 @@ class FinishedMaps:
         if not exists(file):
             return None
         try:
-            header, arrays = read_sealed(file)
+            header, arrays = read_arrays(file)
         except PermissionError:
             raise
         except Exception:  # zipfile, zlib and NumPy raise many kinds of errors for damaged files
@@ -65,7 +64,7 @@ class FinishedMaps:
     def save(self, key: str, inputs: Sequence[str], arrays: Arrays) -> None:
         """Write arrays under `key`; the file appears whole or not at all."""
         with atomic_path(self._file(key), overwrite=True) as temporary:
-            write_sealed(temporary, self._header(inputs), arrays)
+            write_arrays(temporary, self._header(inputs), arrays)
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove the maps saved under these keys, and the folder unless other files are in it."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.problems import some
+from icofactor.cohort.store.columns import encode_column, join_columns
 from icofactor.cohort.store.layout import (
     MARK,
     Commit,
@@ -36,7 +37,15 @@ from icofactor.cohort.store.layout import (
     write_mark,
     writing,
 )
-from icofactor.cohort.store.read import MAPS, MASK, ORDER, SITES, STATISTICS, StoredCohort, open_store
+from icofactor.cohort.store.read import (
+    MAPS,
+    MASK,
+    ORDER,
+    SITES,
+    STATISTICS,
+    StoredCohort,
+    open_store,
+)
 from icofactor.cohort.store.statistics import (
     duplicate_problem,
     map_hashes,
@@ -46,7 +55,7 @@ from icofactor.cohort.store.statistics import (
 from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
 from icofactor.io.guard import exists
 from icofactor.io.records import flatten
-from icofactor.io.tables import encode_column, join_columns, plain
+from icofactor.io.tables import plain
 from icofactor.io.url import local
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites

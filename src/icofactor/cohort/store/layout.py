@@ -33,7 +33,7 @@ from icofactor.errors import CohortError, RemoteError
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, naming
 from icofactor.io.json import read_json
-from icofactor.io.records import check_seal, rebuild, sealed
+from icofactor.io.records import rebuild
 from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
 
@@ -81,7 +81,7 @@ class Commit:
         """Return a hash of the cohort, but not of the record of the steps, which has times."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         del content["steps"]
-        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return checksum_of(content)
 
 
 def reading(path: Path | str) -> AbstractContextManager[None]:
@@ -172,11 +172,12 @@ def read_commit(address: Path | str) -> Commit:
 def _rebuild_commit(mark: Any) -> Commit:
     """Return the commit that the root of a store holds."""
     checksum = mark["attributes"].pop("checksum", None)
-    content = check_seal({**mark, "checksum": checksum}, {})
-    record = dict(content["attributes"])
+    if checksum != checksum_of(mark):
+        raise Unreadable("is damaged: its checksum is wrong")
+    record = dict(mark["attributes"])
     del record["format"], record["version"]
     prefix = f"{record['content']}/"
-    arrays = content["consolidated_metadata"]["metadata"]
+    arrays = mark["consolidated_metadata"]["metadata"]
     record["arrays"] = {
         name.removeprefix(prefix): metadata
         for name, metadata in arrays.items()
@@ -226,8 +227,13 @@ def write_commit(folder: Path, commit: Commit) -> None:
     }
     # As it will be read: tuples are lists, and the checksum is of these.
     mark = json.loads(json.dumps(mark, allow_nan=False))
-    mark["attributes"]["checksum"] = sealed(mark, {})["checksum"]
+    mark["attributes"]["checksum"] = checksum_of(mark)
     write_durably(folder / MARK, json.dumps(mark, indent=1))
+
+
+def checksum_of(record: Any) -> str:
+    """Return the SHA-256 of what JSON holds, whatever the order of its names."""
+    return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def write_mark(folder: Path) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
 from icofactor.cohort.problems import some
+from icofactor.cohort.store.columns import decode_column
 from icofactor.cohort.store.layout import (
     MARK,
     Commit,
@@ -26,7 +27,6 @@ from icofactor.cohort.store.statistics import map_hashes
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
-from icofactor.io.tables import decode_column
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
