@@ -20,10 +20,14 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.find import Source, Wanted, is_listed
-from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.find import is_listed
+from icofactor.cohort.find.bids import bids_subjects, entities_of
+from icofactor.cohort.find.files import find_files
+from icofactor.cohort.find.surfaces import mesh_of_files
 from icofactor.cohort.meshes import Mesh
-from icofactor.cohort.problems import Journal, Problems
+from icofactor.cohort.plan import missing_files
+from icofactor.cohort.problems import Journal, ReadProblems
+from icofactor.cohort.request import Request
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.cohort.subjects import Selection
@@ -188,18 +192,18 @@ def prepare_bold(
     cleaning = cleaning or Cleaning()
     check_procs(n_procs)
     check_new_store(Path(out), overwrite)
-    root, problems, journal = Path(folder), Problems(), Journal(False)
-    found = find_bids(
-        str(root),
-        bids_subjects(root) or [],
-        Wanted(hemisphere, "bold", None, target, entities or {}),
-    )
+    root, problems, journal = Path(folder), ReadProblems(), Journal()
+    request = Request(hemisphere, "bold", target=target, entities=entities or {})
+    files = find_files(root, request, problems, journal)
+    problems.check()
+    mesh = mesh_of_files(files)
+    missing = missing_files(files)
     people: dict[str, dict[str, dict[str | None, Path]]] = {}
-    for source in found.sources:
-        runs = people.setdefault(source.subject, {})
-        runs.setdefault(_run_of(source), {})[source.side] = source.path
+    for file in files[files["size"] >= 0].itertuples(index=False):
+        runs = people.setdefault(file.subject, {})
+        runs.setdefault(_run_of(file.path), {})[file.hemisphere] = file.path
     selection = Selection.of(participants, exclude)
-    chosen = selection.select_files(list(people), found.missing, {}, problems, journal)
+    chosen = selection.select_files(list(people), missing, {}, problems, journal)
     for name, there in chosen:
         if steps.kind == "alff" and len(people[there]) > 1:
             listed = literal(", ".join(people[there]))
@@ -217,7 +221,7 @@ def prepare_bold(
         )
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
     work = FinishedMaps(work_folder(Path(out), work_dir), settings)
-    job = _Job(steps, cleaning, found.mesh, work)
+    job = _Job(steps, cleaning, mesh, work)
     tasks = [_Task(name, list(people[there].values())) for name, there in chosen]
     wrong = {task.subject: why for task, why in run_tasks(job, tasks, n_procs, progress) if why}
     for task in tasks:
@@ -227,7 +231,7 @@ def prepare_bold(
         work.remove([])
     problems.check()
     cohort = _cohort(
-        tasks, [_Made.kept(work, task) for task in tasks], found.mesh, steps, cleaning, selection
+        tasks, [_Made.kept(work, task) for task in tasks], mesh, steps, cleaning, selection
     )
     store = save_store(cohort, out, overwrite=overwrite)
     if work_dir is None:
@@ -235,9 +239,9 @@ def prepare_bold(
     return store
 
 
-def _run_of(source: Source) -> str:
+def _run_of(path: Path) -> str:
     """What tells one run of a subject from another."""
-    told = entities_of(source.path.name)
+    told = entities_of(path.name)
     return "_".join(
         f"{key}-{value}" for key, value in told.items() if key not in ("sub", "hemi", "suffix")
     )
@@ -287,7 +291,7 @@ class _Job:
         except CohortError as error:
             return task, list(error.problems)
         except ArgumentError as error:
-            return task, [(f"subject {task.subject}", error.expected)]
+            return task, [(f"subject {task.subject}", str(error))]
         except (OSError, MemoryError) as error:
             return task, [(f"subject {task.subject}", literal(str(error) or type(error).__name__))]
         return task, []
@@ -518,7 +522,7 @@ def _cohort(
     sides = [side for side in SIDES if all(side in one.maps for one in made)]
     widths = {side: len(made[0].maps[side]) for side in sides}
     sites = Mesh.read(mesh).sites(widths)
-    problems, masks = Problems(), []
+    problems, masks = ReadProblems(), []
     for name, one in zip(names, made, strict=True):
         if any(len(one.maps[side]) != widths[side] for side in sides):
             problems.add(f"subject {name}", "is on a different mesh from the first")
@@ -538,7 +542,7 @@ def _cohort(
                     )
                 )
             except ArgumentError as error:
-                problems.add(f"subject {name}", error.expected)
+                problems.add(f"subject {name}", str(error))
         masks.append(cortex)
         parts.append(np.array(rows, dtype=np.float32))
     problems.check()
