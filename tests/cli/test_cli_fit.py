@@ -424,7 +424,7 @@ def test_estimated_memory() -> None:
         (["--mask", "nowhere.label,nowhere.label"], "nowhere.label"),
         (["--participants", "nowhere.tsv"], "nowhere.tsv"),
         (["--covariates", "age"], "Covariate 'age' needs --participants"),
-        (["--smoothing", "15"], "fwhm10"),
+        (["--smoothing", "15"], "fwhm 10"),
     ],
 )
 def test_bad_words_are_refused(

@@ -313,7 +313,7 @@ def test_maps_of_another_mesh_or_hemisphere(
     assert (
         main(["transform", str(place / "plain"), str(left), "-o", str(tmp_path / MAPS), "-q"]) == 2
     )
-    assert "rh.thickness" in capsys.readouterr().err
+    assert "no right thickness" in capsys.readouterr().err
     assert not (tmp_path / MAPS).exists()
 
 

@@ -265,7 +265,7 @@ def test_confounds_of_each_measure(
         ("thickness.store new/thickness.store --share maps", "NAME=INPUT"),
         (
             "thickness.store myelin.store --share maps --scale zscore --method CD-PNNMF --missing skip",
-            "--scale zscore",
+            "--scale: ",
         ),
         ("T1w_T2w=myelin.store thickness.store --share maps", "T1w_T2w"),
         (

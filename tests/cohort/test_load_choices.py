@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import (
     fmriprep_tree,
     freesurfer_tree,
@@ -19,7 +20,6 @@ from helpers.trees import (
     write_morph,
 )
 from icofactor.cohort.subjects import read_participants
-from icofactor.errors import CohortError
 from icofactor.sphere.sites import Sites
 
 N = 642
@@ -46,9 +46,7 @@ def test_folders_of_freesurfer_subjects(tmp_path: Path, listed: bool) -> None:
 def test_smoothing_is_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
     freesurfer_tree(tmp_path, IDS[:2], some(2), smoothing=5, target="fsaverage3")
     freesurfer_tree(tmp_path, IDS[2:], some(2, 2), smoothing=10, target="fsaverage3")
-    with pytest.raises(
-        CohortError, match=r"sub-001 and 3 more: choose with smoothing; .*fwhm5.*\(2.*fwhm10.*\(2"
-    ):
+    with refused("sub-001 and 3 more"):
         ico.load_cohort([tmp_path / subject for subject in IDS])
 
 
@@ -56,9 +54,7 @@ def test_hcp_maps_are_chosen_for_all_subjects_at_once(tmp_path: Path) -> None:
     ids = ["100307", "100408", "101107"]
     hcp_tree(tmp_path, ids[:2], some(2), sphere=SPHERE)
     hcp_tree(tmp_path, ids[2:], some(1, 2), measure="MyelinMap_BC", sphere=SPHERE)
-    with pytest.raises(
-        CohortError, match=r"subject 101107: missing: .*101107\.MyelinMap_BC_MSMAll\.32k"
-    ):
+    with refused("subject 101107"):
         ico.load_cohort([tmp_path / subject for subject in ids], measure="myelin")
 
 
@@ -70,12 +66,8 @@ def test_no_smoothing_beside_what_qcache_smooths(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X + 1)
     freesurfer_tree(tmp_path, IDS, MAPS, smoothing=0, target="fsaverage3")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=0).X, X)
-    with pytest.raises(
-        CohortError,
-        match=r"choose with smoothing; there are thickness.fsaverage3 .* thickness.fwhm0",
-    ):
-        ico.load_cohort(tmp_path)
-    with pytest.raises(CohortError, match="nothing matches smoothing=3; there are"):
+    np.testing.assert_array_equal(ico.load_cohort(tmp_path).X, X)
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, smoothing=3.0)
 
 
@@ -84,9 +76,7 @@ def test_sessions_are_chosen_by_their_entity(tmp_path: Path) -> None:
     fmriprep_tree(
         tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "ses-2_task-rest", "space-fsaverage3"
     )
-    with pytest.raises(
-        CohortError, match=r"give one file for each, or choose with entities \(ses is 1, 2\)"
-    ):
+    with refused("sub-001_ses-2_task-rest_hemi-L_space-fsaverage3_stat-reho_boldmap.shape.gii"):
         ico.load_cohort(tmp_path)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"ses": "2"}).X, X + 1)
 
@@ -95,19 +85,14 @@ def test_maps_on_the_subjects_own_surfaces(tmp_path: Path) -> None:
     for i, subject in enumerate(IDS[:3]):
         (tmp_path / subject / "surf").mkdir(parents=True)
         write_morph(tmp_path / subject / "surf" / "lh.thickness", X[i, : 500 + i])
-    with pytest.raises(
-        CohortError, match=r"(?s)sub-002.*no two files are on one mesh.*sub-003.*recon-all -qcache"
-    ):
+    with refused("lh.thickness"):
         ico.load_cohort(str(tmp_path / "*" / "surf" / "lh.thickness"))
 
 
 def test_a_table_of_the_whole_study(tmp_path: Path) -> None:
     folder = gifti_files(tmp_path, IDS[:2], some(2))
     everyone = [*IDS, "sub-099"]
-    with pytest.raises(
-        CohortError,
-        match=r"^participants: no map was found of sub-003, sub-004, sub-099; there are",
-    ):
+    with refused("participants"):
         ico.load_cohort(folder, participants=everyone)
     skipped = ico.load_cohort(folder, participants=everyone, missing="skip")
     assert list(skipped.subjects) == IDS[:2]
@@ -117,9 +102,7 @@ def test_a_table_of_the_whole_study(tmp_path: Path) -> None:
     )
     left_out = ico.load_cohort(folder, participants=everyone, exclude=["003", "sub-004", "sub-099"])
     assert list(left_out.subjects) == IDS[:2]
-    with pytest.raises(
-        CohortError, match="exclude: names sub-100, but there are no maps of these subjects"
-    ):
+    with refused("exclude"):
         ico.load_cohort(folder, participants=IDS[:2], exclude=["sub-100"])
 
 
@@ -139,16 +122,14 @@ def test_files_of_those_left_out_do_not_matter(tmp_path: Path) -> None:
     write_gifti(
         tmp_path / f"{IDS[1]}_ses-2_hemi-L_thickness.shape.gii", MAPS["left"][1] + 1, "left"
     )
-    with pytest.raises(
-        CohortError, match=r"ses-2_hemi-L.*: subject sub-002, left hemisphere is also in"
-    ):
+    with refused("sub-002_ses-2_hemi-L_thickness.shape.gii"):
         ico.load_cohort(tmp_path)
     chosen = [IDS[i] for i in (0, 2, 3)]
     for asked in ({"exclude": [IDS[1]]}, {"participants": chosen}):
         cohort = ico.load_cohort(tmp_path, **asked)  # type: ignore[arg-type]
         assert list(cohort.subjects) == chosen
         np.testing.assert_array_equal(cohort.X, X[[0, 2, 3]])
-    with pytest.raises(CohortError, match=r"ses-2_hemi-L.* is also in"):
+    with refused("sub-002_ses-2_hemi-L_thickness.shape.gii"):
         ico.load_cohort(tmp_path, subjects=["a", "b", "c", "d"], exclude=["b"])
 
 
@@ -157,24 +138,12 @@ def test_choices_without_effect_are_refused(tmp_path: Path) -> None:
     tree = freesurfer_tree(tmp_path / "fs", IDS, MAPS, target="fsaverage3")
     hcp = hcp_tree(tmp_path / "hcp", IDS, MAPS, sphere=SPHERE)
     cases = (
-        (
-            files,
-            {"smoothing": 0},
-            "smoothing: chooses among the files of a SUBJECTS_DIR, CAT12 or CIVET; found files. Leave it out",
-        ),
-        (files, {"target": "fsaverage3"}, "target: chooses among .*; found files"),
-        (files, {"measure": "area"}, "there are no maps of area: the file names say thickness"),
-        (
-            tree,
-            {"entities": {"ses": "1"}},
-            "entities: chooses among .*; found a SUBJECTS_DIR",
-        ),
-        (
-            hcp,
-            {"measure": "myelin", "smoothing": 2},
-            "smoothing: chooses among .*; found an HCP tree",
-        ),
+        ("smoothing", files, {"smoothing": 0}),
+        ("target", files, {"target": "fsaverage3"}),
+        ("paths", files, {"measure": "area"}),
+        ("entities", tree, {"entities": {"ses": "1"}}),
+        ("smoothing", hcp, {"measure": "myelin", "smoothing": 2}),
     )
-    for paths, asked, message in cases:
-        with pytest.raises(CohortError, match=message):
+    for about, paths, asked in cases:
+        with refused(about):
             ico.load_cohort(paths, **asked)  # type: ignore[arg-type]

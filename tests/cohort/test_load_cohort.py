@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import (
     cifti_files,
     fmriprep_tree,
@@ -25,7 +26,6 @@ from helpers.trees import (
 )
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
-from icofactor.errors import CohortError
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
@@ -157,7 +157,6 @@ def test_provenance_lists_every_file(tmp_path: Path) -> None:
             {"left": "lh.", "right": "rh."}[record["hemisphere"]]
         )
     assert provenance["mask"] == {"source": ["NaN or zero in every subject"], "left_out": 90}
-    assert any("thickness.fwhm10.fsaverage3" in step for step in provenance["steps"])
 
 
 # Files with one map per subject
@@ -178,12 +177,9 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
         "map0005",
     )
     check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
-    with pytest.raises(CohortError, match=r"has 2 names; .* contains 5 maps"):
+    with refused("subjects"):
         ico.load_cohort(tmp_path, subjects=IDS[:2])
-    with pytest.raises(
-        CohortError,
-        match="contains 5 maps without subject names; the participants table lists 3: list",
-    ):
+    with refused("lh.all.thickness.fsaverage3.mgz"):
         ico.load_cohort(tmp_path, participants=IDS[:3])
     # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
     some = ico.load_cohort(
@@ -192,9 +188,7 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     check(some, X[[0, 2, 3, 4]], ~WALL, "both", [IDS[i] for i in (0, 2, 3, 4)])
     more = {"participant_id": [*IDS[:2], "sub-gone", *IDS[2:]], "exclude": [0, 0, 1, 0, 0, 0]}
     check(ico.load_cohort(tmp_path, participants=more), X, ~WALL, "both", IDS)
-    with pytest.raises(
-        CohortError, match="participants table lists 4 and leaves out 1 of them: list all 5 there"
-    ):
+    with refused("lh.all.thickness.fsaverage3.mgz"):
         ico.load_cohort(tmp_path, participants={"participant_id": IDS[:4], "exclude": [0, 0, 0, 1]})
 
 
@@ -217,10 +211,7 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
         write_cifti(
             tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"]
         )
-    with pytest.raises(
-        CohortError,
-        match=r"5 problems:\n.*sub-002.* and 3 more: contain several maps, but one per subject",
-    ):
+    with refused("sub-001.dscalar.nii"):
         ico.load_cohort(tmp_path)
     check(
         ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"),
@@ -230,7 +221,7 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
         IDS,
     )
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, map_name=1).X, 2 * X + 1)
-    with pytest.raises(CohortError, match="has no map 'area'; it has 2 called thickness, other"):
+    with refused("sub-001.dscalar.nii"):
         ico.load_cohort(tmp_path, map_name="area")
 
 
@@ -247,10 +238,7 @@ def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
 def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
     faces = (RNG.random((3, 1280)) + 1).astype(np.float32)
     np.save(tmp_path / "faces.npy", faces)
-    with pytest.raises(
-        CohortError,
-        match="has 1280 sites and does not name its hemisphere; pass hemisphere='left' or 'right'",
-    ):
+    with refused("faces.npy"):
         ico.load_cohort(tmp_path / "faces.npy")
     cohort = ico.load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
     assert cohort.sites.on == "faces" and cohort.hemisphere == "right" and cohort.mask is None
@@ -278,10 +266,7 @@ def test_surface_image(tmp_path: Path) -> None:
     some = ico.load_cohort(image, participants={"participant_id": IDS, "exclude": [1, 0, 0, 0, 1]})
     assert list(some.subjects) == IDS[1:4]
     np.testing.assert_array_equal(some.X, X[1:4])
-    with pytest.raises(
-        CohortError,
-        match="SurfaceImage: contains 5 maps without subject names; the participants table lists 2",
-    ):
+    with refused("SurfaceImage"):
         ico.load_cohort(image, participants=IDS[:2])
 
 
@@ -323,21 +308,13 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
     )
-    with pytest.raises(
-        CohortError, match="is one hemisphere, but the maps are of both: pass the pair"
-    ):
+    with refused("mesh"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh=sites)
-    with pytest.raises(
-        CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"
-    ):
+    with refused("thickness.npy"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
-    with pytest.raises(
-        CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"
-    ):
+    with refused("thickness.npy"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR32k")
-    with pytest.raises(
-        ValueError, match=r"as of fs_LR only fsLR32k is: pass its sphere file .*'fsLR59k'"
-    ):
+    with refused("mesh"):
         ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR59k")
 
 
@@ -347,9 +324,7 @@ def test_a_mesh_that_may_be_two_is_asked_for(tmp_path: Path) -> None:
         write_mgh(tmp_path / f"lh.{s}.thickness.mgh", row)
         for s, row in zip("ab", rows, strict=True)
     ]
-    with pytest.raises(
-        CohortError, match="The maps have 40962 columns: that may be fsaverage6 or a CIVET mesh"
-    ):
+    with refused("mesh"):
         ico.load_cohort(paths)
     assert ico.load_cohort(paths, mesh="fsaverage6").subjects == ("a", "b")
     for path in paths:
@@ -364,30 +339,24 @@ def test_fit_takes_what_was_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("about", "asked"),
     [
-        ({"hemisphere": "lh"}, "hemisphere: must be 'left', 'right' or 'both'; found 'lh'"),
-        ({"missing": "ignore"}, "missing must be 'raise' or 'skip'; found 'ignore'"),
-        ({"mesh": 5}, "mesh must be a name, Sites, a sphere file or a pair"),
-        ({"mesh": ("fsaverage3",)}, r"mesh must be one mesh or a pair \(left, right\); found 1"),
-        ({"participants": 3}, "participants must be a TSV file, columns or subjects; found int"),
-        ({"subjects": ["a"]}, "subjects: has 1 names"),
+        ("hemisphere", {"hemisphere": "lh"}),
+        ("missing", {"missing": "ignore"}),
+        ("mesh", {"mesh": 5}),
+        ("mesh", {"mesh": ("fsaverage3",)}),
+        ("participants", {"participants": 3}),
+        ("subjects", {"subjects": ["a"]}),
+        ("smoothing", {"smoothing": -1}),
     ],
 )
-def test_wrong_arguments(tmp_path: Path, asked: dict[str, Any], message: str) -> None:
+def test_wrong_arguments(tmp_path: Path, about: str, asked: dict[str, Any]) -> None:
     np.save(tmp_path / "thickness.npy", X)
-    with pytest.raises(ValueError, match=message):
+    with refused(about):
         ico.load_cohort(tmp_path / "thickness.npy", **asked)
 
 
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([], "paths must be at least one file, glob or folder; the list is empty"),
-        (3, "paths must be a path"),
-        ([3, 4], "paths must be a list of paths; found int"),
-    ],
-)
-def test_wrong_paths(paths: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("paths", [[], 3, [3, 4]])
+def test_wrong_paths(paths: Any) -> None:
+    with refused("paths"):
         ico.load_cohort(paths)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import (
     fmriprep_tree,
     freesurfer_tree,
@@ -60,39 +61,24 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
         {side: rows[:1] for side, rows in MAPS.items()},
         target="fsaverage3",
     )
-    with pytest.raises(CohortError) as caught:
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}: choose with smoothing; there are thickness.fwhm0.fsaverage3 (4 subjects), "
-        "thickness.fwhm10.fsaverage3 (4 subjects)"
-    )
     cohort = ico.load_cohort(tmp_path, smoothing=10)
     assert list(cohort.subjects) == IDS and cohort.hemisphere == "both"
     area = ico.load_cohort(tmp_path, measure="area")
     assert area.hemisphere == "left" and area.modality == "area"
     np.testing.assert_array_equal(area.X, 2 * MAPS["left"])
     freesurfer_tree(tmp_path, IDS, MAPS, smoothing=10, target="fsaverage4")
-    with pytest.raises(CohortError) as caught:  # only what is left to choose from
-        ico.load_cohort(tmp_path, smoothing=10)
-    assert caught.value.problem == (
-        "choose with {target}; there are thickness.fwhm10.fsaverage3 (4 subjects), "
-        "thickness.fwhm10.fsaverage4 (4 subjects)"
-    )
-    with pytest.raises(
-        CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"
+    for choice in (
+        {"smoothing": 10},
+        {"smoothing": 5, "target": "fsaverage5"},
+        {"measure": "volume"},
     ):
-        ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
+        with refused(tmp_path.name):
+            ico.load_cohort(tmp_path, **choice)  # type: ignore[arg-type]
     freesurfer_tree(tmp_path / "full", IDS, MAPS, smoothing=5, target="fsaverage")
-    with pytest.raises(CohortError) as caught:
+    with refused("full"):
         ico.load_cohort(tmp_path / "full", smoothing=5, target="fsaverage5")
-    how = "--measure thickness --smoothing 5 --target fsaverage -o STORE --resample-to fsaverage5"
-    assert caught.value.problem.endswith(
-        f"(4 subjects). To resample: icofactor prepare {tmp_path / 'full'} {how}"
-    )
-    with pytest.raises(
-        CohortError, match="no subject has volume on a common mesh; there are area, thickness"
-    ):
-        ico.load_cohort(tmp_path, measure="volume")
 
 
 def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
@@ -125,9 +111,7 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
 def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
     (tmp_path / "bert" / "surf").mkdir(parents=True)
     write_morph(tmp_path / "bert" / "surf" / "lh.thickness", X[0, :N])
-    with pytest.raises(
-        CohortError, match=r"1 have it only on their own meshes .* recon-all -qcache"
-    ):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path)
     cohort = ico.load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
     assert cohort.subjects == ("bert",) and cohort.modality == "thickness"
@@ -157,14 +141,7 @@ def test_hcp_tree(tmp_path: Path) -> None:
     )  # too few
     right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
     np.testing.assert_array_equal(right.X, MAPS["right"])
-    with pytest.raises(
-        CohortError,
-        match=r"an HCP tree contains several maps; choose with measure \(myelin, thickness",
-    ):
-        ico.load_cohort(tmp_path)
-    with pytest.raises(
-        CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"
-    ):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, measure="sulc")
     glob = str(tmp_path / "*" / "MNINonLinear" / "*" / "*MyelinMap*.dscalar.nii")
     assert list(ico.load_cohort(glob).subjects) == ids
@@ -177,9 +154,7 @@ def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
     hcp_tree(tmp_path, ids[:2], part(2), measure="thickness_MSMAll")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X)
     hcp_tree(tmp_path, ids[:3], part(3), measure="corrThickness_MSMAll")
-    with pytest.raises(
-        CohortError, match=r"subject 101309: missing: .*101309\.corrThickness_MSMAll\.32k_fs_LR"
-    ):
+    with refused("subject 101309"):
         ico.load_cohort(tmp_path, measure="corrThickness")
     cohort = ico.load_cohort(tmp_path, measure="corrThickness", missing="skip")
     assert list(cohort.subjects) == ids[:3] and cohort.modality == "corrThickness"
@@ -218,11 +193,11 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
         space="space-fsaverage3",
         suffix="stat-alff_boldmap.shape",
     )
-    with pytest.raises(CohortError, match="choose what to read with measure; there are alff, reho"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path)
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="reho").X, X)
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
-    with pytest.raises(CohortError, match=r"contains reho as .*; choose with target or entities"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, measure="reho")
     assert (
         ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name
@@ -235,25 +210,19 @@ def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
     fmriprep_tree(
         tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3"
     )
-    with pytest.raises(
-        CohortError, match=r"the subject has other files; .* \(task is motor, rest\)"
-    ) as caught:
+    with refused("sub-001_task-rest_hemi-L_space-fsaverage3_stat-reho_boldmap.shape.gii"):
         ico.load_cohort(tmp_path)
-    assert caught.value.problem.startswith("subject sub-001, left hemisphere is also in")
     np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"task": "rest"}).X, X)
     next((tmp_path / IDS[2] / "func").glob("*task-rest*hemi-R*")).unlink()
-    with pytest.raises(
-        CohortError,
-        match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho",
-    ):
+    with refused("subject sub-003"):
         ico.load_cohort(tmp_path, entities={"task": "rest"})
-    with pytest.raises(CohortError, match="there are no maps of 'thickness'; there are reho"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, measure="thickness")
-    with pytest.raises(CohortError, match="no map of 'reho' has task=nback; task is motor, rest"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, entities={"task": "nback"})
-    with pytest.raises(CohortError, match=r"no map of 'reho' has ses=1$"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, entities={"ses": "1", "task": "rest"})
-    with pytest.raises(CohortError, match="is on target='fsaverage5'; there are fsaverage3"):
+    with refused(tmp_path.name):
         ico.load_cohort(tmp_path, target="fsaverage5")
 
 
@@ -274,9 +243,7 @@ def test_fmriprep_on_fs_lr_needs_no_spheres(tmp_path: Path, fs_lr: dict[str, np.
     np.testing.assert_array_equal(ico.load_cohort(files, hemisphere="right").X, fs_lr["right"])
     wrong = tmp_path / IDS[1] / "anat" / f"{IDS[1]}_space-fsLR_den-91k_thickness.dscalar.nii"
     write_cifti(wrong, {side: rows[:1] for side, rows in MAPS.items()})
-    with pytest.raises(
-        CohortError, match=rf"{wrong.name}: has 642 vertices in the left .*; mesh fsLR32k has 32492"
-    ):
+    with refused("sub-002_space-fsLR_den-91k_thickness.dscalar.nii"):
         ico.load_cohort(tmp_path, measure="thickness")
 
 
@@ -286,9 +253,7 @@ def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
     write_cifti(
         folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))}
     )
-    with pytest.raises(
-        CohortError, match=r"The maps have 59292 columns, which is not the size .* sphere's file"
-    ):
+    with refused("mesh"):
         ico.load_cohort(tmp_path)
 
 
@@ -392,44 +357,40 @@ def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     assert cohort.subjects == ("002", "001")
     np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
     assert cohort.participants["Age_in_Yrs"].dtype == np.int64
-    with pytest.raises(
-        CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"
-    ):
+    with refused("participants"):
         ico.load_cohort(folder, participants=["sub-001", "sub-009"])
     assert ico.load_cohort(
         folder, participants=["sub-001", "sub-009"], missing="skip"
     ).subjects == ("sub-001",)
-    with pytest.raises(
-        CohortError, match="exclude: names sub-009, but there are no maps of these subjects"
-    ):
+    with refused("exclude"):
         ico.load_cohort(folder, exclude=["sub-009"])
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "is empty"),
-        ("name\tage\na\t1\n", "has no column participant_id; its columns are name, age"),
-        ("participant_id\tage\nsub-1\n", "line 2 has 1 cells; the lines before have 2"),
-        ("participant_id\tage\nsub-1\t1\nsub-1\t2\n", "lists subjects twice: sub-1"),
-        ("participant_id\tage\nsub-1\t1\n1\t2\n", "lists subjects twice: with and without sub-"),
-        ("participant_id\tage\tage\nsub-1\t1\t2\n", "has two columns"),
-        ("participant_id\n", "lists no subjects"),
-        ("participant_id\texclude\na\tperhaps\n", "column exclude must contain 1 or 0"),
-        ("participant_id\texclude\na\t1\n", "leaves out every subject"),
+        "",
+        "name\tage\na\t1\n",
+        "participant_id\tage\nsub-1\n",
+        "participant_id\tage\nsub-1\t1\nsub-1\t2\n",
+        "participant_id\tage\nsub-1\t1\n1\t2\n",
+        "participant_id\tage\tage\nsub-1\t1\t2\n",
+        "participant_id\n",
+        "participant_id\texclude\na\tperhaps\n",
+        "participant_id\texclude\na\t1\n",
     ],
 )
-def test_wrong_participants(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_participants(tmp_path: Path, text: str) -> None:
     (tmp_path / "participants.tsv").write_text(text)
-    with pytest.raises(CohortError, match=f"participants.tsv: {message}"):
+    with refused("participants.tsv"):
         read_participants(tmp_path / "participants.tsv")
 
 
 def test_participants_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "participants.tsv").write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(CohortError, match=r"participants\.tsv: is not text in UTF-8"):
+    with refused("participants.tsv"):
         read_participants(tmp_path / "participants.tsv")
-    with pytest.raises(CohortError, match=r"nowhere\.tsv: no such file"):
+    with refused("nowhere.tsv"):
         read_participants(tmp_path / "nowhere.tsv")
 
 
@@ -512,15 +473,15 @@ def test_wrong_masks(tmp_path: Path) -> None:
     annot = tmp_path / "lh.aparc.annot"
     annot.write_bytes(b"\x00\x00\x02\x82\x00")
     wrong = {
-        label: r"lh\.cortex\.label: is truncated: 3 vertices should be listed, 2 are",
-        roi: r"mask: .* has 2562 vertices in the left hemisphere; the maps have 642",
-        annot: r"lh\.aparc\.annot: is truncated",
-        tmp_path / "no.annot": r"no\.annot: no such file",
+        label: "lh.cortex.label",
+        roi: "mask",
+        annot: "lh.aparc.annot",
+        tmp_path / "no.annot": "no.annot",
     }
-    for mask, message in wrong.items():
-        with pytest.raises(CohortError, match=message):
+    for mask, about in wrong.items():
+        with refused(about):
             ico.load_cohort(maps, mask=mask, hemisphere="left")
-    with pytest.raises(CohortError, match="mask: names no file for the right hemisphere"):
+    with refused("mask"):
         ico.load_cohort(maps, mask=roi)
-    with pytest.raises(CohortError, match="leaves no"):
+    with refused("mask"):
         ico.load_cohort(maps, mask=np.zeros(2 * N, dtype=bool))

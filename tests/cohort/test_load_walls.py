@@ -6,11 +6,10 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import gifti_files, hemispheres, names, write_surface
-from icofactor.errors import CohortError
 from icofactor.results.provenance import input_hashes
 from icofactor.sphere.sites import Sites
 
@@ -46,7 +45,7 @@ def test_arrays_of_true_and_false(tmp_path: Path) -> None:
     left = ico.load_cohort(maps, mask=tmp_path / "lh.npy", hemisphere="left")
     np.testing.assert_array_equal(left.mask, CORTEX[:N])
     (tmp_path / "short.npy").write_bytes((tmp_path / "cortex.npy").read_bytes()[:-5])
-    with pytest.raises(CohortError, match=r"short\.npy: is truncated: 1284 values"):
+    with refused("short.npy"):
         ico.load_cohort(maps, mask=tmp_path / "short.npy")
 
 
@@ -66,5 +65,5 @@ def test_the_files_of_mask_and_mesh_are_in_the_provenance(tmp_path: Path) -> Non
 
 def test_a_hemisphere_that_is_not_there(tmp_path: Path) -> None:
     gifti_files(tmp_path, names(3), {"left": X[:, :N]})
-    with pytest.raises(CohortError, match=r"^paths: contain no map files of the right hemisphere$"):
+    with refused("paths"):
         ico.load_cohort(tmp_path, hemisphere="right")

@@ -15,7 +15,7 @@ import pytest
 import icofactor as ico
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names, write_gifti
 from icofactor.cli.main import main
-from icofactor.cohort import pieces
+from icofactor.cohort import reader as pieces
 from icofactor.cohort.load import plan_cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import ArgumentError, CohortError

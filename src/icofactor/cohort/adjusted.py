@@ -53,7 +53,7 @@ def with_maps(X: Any, maps: Maps) -> Any:
 
 
 def subject_names(X: Any) -> Sequence[str] | None:
-    """Return the names of the subjects of a cohort; None for an array or maps, which have numbers."""
+    """Return the names of the subjects of a cohort; None for an array or maps."""
     return None if isinstance(X, Maps) else getattr(X, "subjects", None)
 
 

@@ -168,12 +168,9 @@ def simulate_cohort(
     between = variability / (1 - variability)
     spread = float(np.sqrt((1 - noise) * between * np.sum(mean**2) / np.sum(components**2)))
     if spread > 0.95:
-        raise ArgumentError(
-            "variability",
-            None,
-            f"{{variability={variability}}} at {{noise={noise}}} would need loadings with a standard deviation of "
-            f"{spread:.2f}; they stay positive up to 0.95: lower {{variability}} or raise {{noise}}",
-        )
+        text = f"{variability} with noise {noise} needs loadings with a standard deviation of"
+        remedy = "lower the variability or raise the noise"
+        raise ArgumentError("variability", f"{text} {spread:.2f}, above 0.95; {remedy}")
     scale = mean * np.sqrt(noise * between) / _noise_spread(smoother, _rounds(_NOISE_ROUNDS, sites))
     draw = _Draw(
         components,
@@ -190,8 +187,9 @@ def simulate_cohort(
     names = tuple(f"sub-{i + 1:04d}" for i in range(n_subjects))
     provenance: dict[str, Any] = {
         "simulated": True,
-        "description": "Simulated with icofactor.simulate_cohort from group maps of fsaverage; not measurements. "
-        "The default variability was chosen for recoverable components and is about 20 times that of real thickness.",
+        "description": "Simulated with icofactor.simulate_cohort from group maps of fsaverage; not "
+        "measurements. The default variability was chosen for recoverable components and is about "
+        "20 times that of real thickness.",
         "group_maps": "nilearn.datasets.load_fsaverage_data (thickness, sulcal, area)",
         "n_subjects": int(n_subjects),
         "n_components": int(n_components),
@@ -272,18 +270,19 @@ def _check_arguments(
 ) -> None:
     check_parameters(n_subjects=n_subjects, n_components=n_components)
     if n_components > 50:
-        raise ArgumentError(
-            "n_components", n_components, "at most 50, or regions would be smaller than noise"
-        )
+        text = f"must be at most 50, or regions would be smaller than noise; found {n_components}"
+        raise ArgumentError("n_components", text)
     check_value("modality", modality, OneOf(tuple(MODALITIES)))
     hemispheres(hemisphere, "hemisphere")
     check_value("mesh", mesh, OneOf(tuple(_MESHES)))
     if random_state is not None:
         check_value("random_state", random_state, Whole(0))
     if not 0 <= noise < 1:
-        raise ArgumentError("noise", noise, "in [0, 1), a part of the between-subject variance")
+        text = f"must be in [0, 1), a share of the between-subject variance; found {noise}"
+        raise ArgumentError("noise", text)
     if not 0 < variability < 1:
-        raise ArgumentError("variability", variability, "between 0 and 1, a part of all energy")
+        text = f"must be between 0 and 1, a share of all energy; found {variability}"
+        raise ArgumentError("variability", text)
 
 
 def _rounds(at_fsaverage5: int, sites: Sites) -> int:

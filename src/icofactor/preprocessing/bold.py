@@ -17,14 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.checks import OneOf, Whole, check_value
-from icofactor.cohort.find import Source, Wanted, is_listed
-from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.cohort.find import is_listed
+from icofactor.cohort.find.bids import bids_subjects, entities_of
+from icofactor.cohort.find.files import find_files
+from icofactor.cohort.find.surfaces import mesh_of_files
 from icofactor.cohort.meshes import Mesh
-from icofactor.cohort.problems import Journal, Problems
+from icofactor.cohort.plan import missing_files
+from icofactor.cohort.problems import Journal, ReadProblems
+from icofactor.cohort.request import Request
 from icofactor.cohort.simulate import MODALITIES
 from icofactor.cohort.store.create import create_store
 from icofactor.cohort.store.read import StoredCohort
@@ -189,10 +194,13 @@ def prepare_bold(
     check_new_store(out, overwrite)
     cleaning = cleaning or Cleaning()
     root = Path(folder)
-    wanted = Wanted(hemisphere, "bold", None, target, entities or {})
-    files = find_bids(str(root), bids_subjects(root) or [], wanted)
+    request = Request(hemisphere, "bold", target=target, entities=entities or {})
+    problems = ReadProblems()
+    files = find_files(root, request, problems, Journal())
+    problems.check()
+    mesh = mesh_of_files(files)
     selection = Selection.of(participants, exclude)
-    runs_of = _select_runs(files.sources, files.missing, selection, steps)
+    runs_of = _select_runs(files, selection, steps)
     if not runs_of:
         raise CohortError(root, "no subjects remain")
     if dry_run:
@@ -202,10 +210,9 @@ def prepare_bold(
     tasks = [MapTask(name, "bold", runs, _all_files(runs)) for name, runs in runs_of.items()]
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
     finished = FinishedMaps(work_folder(out, work_dir), settings)
-    make = partial(subject_map, mesh=files.mesh, steps=steps, cleaning=cleaning)
+    make = partial(subject_map, mesh=mesh, steps=steps, cleaning=cleaning)
     outcomes = make_maps(make, tasks, finished, n_procs, steps.kind, progress)
     # All problems are reported at once, in the order of the subjects.
-    problems = Problems()
     for outcome in sorted(outcomes, key=lambda outcome: tasks.index(outcome.task)):
         for path, problem in outcome.problems:
             problems.add(path, problem)
@@ -213,25 +220,26 @@ def prepare_bold(
         # No map is left from which a next run could resume.
         finished.remove([])
     problems.check()
-    store = _write(out, tasks, finished, files.mesh, steps, cleaning, selection, overwrite)
+    store = _write(out, tasks, finished, mesh, steps, cleaning, selection, overwrite)
     if work_dir is None:
         finished.remove([task.key for task in tasks])
     return store
 
 
 def _select_runs(
-    sources: Sequence[Source],
-    missing: Mapping[str, list[str]],
+    files: pd.DataFrame,
     selection: Selection,
     steps: Steps,
 ) -> dict[str, list[RunFiles]]:
     """Return subject → the files of its runs, for the subjects to prepare, in order."""
     runs_of: dict[str, dict[str, dict[str | None, Path]]] = {}
-    for source in sources:
-        runs = runs_of.setdefault(source.subject, {})
-        runs.setdefault(_run_name(source), {})[source.side] = source.path
-    problems = Problems()
-    subjects = selection.select_files(list(runs_of), missing, {}, problems, Journal(False))
+    # A size below 0 stands for a file that should exist and does not.
+    for file in files[files["size"] >= 0].itertuples(index=False):
+        runs = runs_of.setdefault(file.subject, {})
+        runs.setdefault(_run_name(file.path), {})[file.hemisphere] = file.path
+    problems = ReadProblems()
+    missing = missing_files(files)
+    subjects = selection.select_files(list(runs_of), missing, {}, problems, Journal())
     for name, subject in subjects:
         if steps.kind == "alff" and len(runs_of[subject]) > 1:
             text = (
@@ -243,9 +251,9 @@ def _select_runs(
     return {name: list(runs_of[subject].values()) for name, subject in subjects}
 
 
-def _run_name(source: Source) -> str:
+def _run_name(path: Path) -> str:
     """Return what tells a run of a subject from the others."""
-    entities = entities_of(source.path.name)
+    entities = entities_of(path.name)
     return "_".join(
         f"{key}-{value}" for key, value in entities.items() if key not in ("sub", "hemi", "suffix")
     )
@@ -472,7 +480,7 @@ def _write(
     maps = [load_map(finished, task) for task in tasks]
     sides = [side for side in SIDES if all(side in subject.hemispheres for subject in maps)]
     widths = {side: len(maps[0].hemispheres[side].values) for side in sides}
-    problems = Problems()
+    problems = ReadProblems()
     for task, subject in zip(tasks, maps, strict=True):
         if any(len(subject.hemispheres[side].values) != widths[side] for side in sides):
             problems.add(f"subject {task.subject}", "is on a different mesh from the first")
