@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import icofactor as ico
 from helpers.refusals import refused
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
-from icofactor.errors import ArgumentError
 from icofactor.maps.maps import Maps
 
 N = 60
@@ -38,8 +36,9 @@ def truth() -> Cohort:
 @pytest.fixture(scope="module")
 def confounded(truth: Cohort) -> Cohort:
     """The same cohort, aged: a map that is none of its components grows with age."""
-    people, at = table(3), truth.sites.coordinates
-    aged = truth.X.mean(axis=0) * (np.cos(3 * at[:, 0]) + np.sin(4 * at[:, 1])) / 2
+    people = table(3)
+    points = truth.sites.coordinates
+    aged = truth.X.mean(axis=0) * (np.cos(3 * points[:, 0]) + np.sin(4 * points[:, 1])) / 2
     X = truth.X + 0.6 * (np.array(people["age"]) - 50)[:, None] / 30 * aged
     return replace(
         truth, X=np.maximum(X, 0), subjects=tuple(people["participant_id"]), participants=people
@@ -70,15 +69,15 @@ def test_residuals_stay_on_their_mean_and_know_nothing_of_the_covariates(
     covariates = Covariates.fit(X, ["age", "sex", "site"], people)
     assert covariates.shift is not None
     adjusted = np.asarray(covariates.apply(X, people))
-    wide = X.astype(np.float64)
+    float64_maps = X.astype(np.float64)
     A = design(people)
-    beta = np.linalg.lstsq(A, wide, rcond=None)[0]
-    expected = wide - A @ beta + wide.mean(axis=0) + covariates.shift
+    beta = np.linalg.lstsq(A, float64_maps, rcond=None)[0]
+    expected = float64_maps - A @ beta + float64_maps.mean(axis=0) + covariates.shift
     np.testing.assert_allclose(adjusted, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(covariates.coefficients, beta[1:], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose((A - A.mean(axis=0)).T @ adjusted, 0, atol=1e-6)
     assert adjusted.min() >= 0
-    before, after = (((x - x.mean(axis=0)) ** 2).sum() for x in (wide, adjusted))
+    before, after = (((x - x.mean(axis=0)) ** 2).sum() for x in (float64_maps, adjusted))
     assert covariates.explained == pytest.approx(1 - after / before, abs=1e-9)
 
 
@@ -151,10 +150,10 @@ def test_numbers_of_very_different_size() -> None:
 # ---------------------------------------------------------------------- what is refused
 
 
-def change(column: str, at: int, value: Any) -> dict[str, Any]:
+def change(column: str, row: int, value: Any) -> dict[str, Any]:
     people = table()
     people[column] = [*people[column]]
-    people[column][at] = value
+    people[column][row] = value
     return people
 
 
@@ -183,13 +182,6 @@ def test_tables_that_will_not_do(people: dict[str, Any], names: list[str]) -> No
         Covariates.fit(X, names, people)
 
 
-def test_all_problems_at_once() -> None:
-    people = {**change("age", 4, np.nan), "sex": ["F"] * N}
-    with pytest.raises(ArgumentError) as caught:
-        Covariates.fit(np.ones((N, 2)), ["age", "sex", "dose"], people)
-    assert all(name in str(caught.value) for name in ("age", "sub-04", "sex", "dose"))
-
-
 def test_new_subjects_that_cannot_be_adjusted() -> None:
     people = table()
     X = np.random.default_rng(0).gamma(20, 0.1, (N, 4))
@@ -199,8 +191,6 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
         covariates.apply(X[:3], new)
     with refused("covariates"):
         covariates.apply(X[:3], {**new, "age": [1, "", 3]})
-    with refused("covariates"):
-        covariates.apply(X[:3], {"age": [1, 2, 3]})
     with refused("X"):
         covariates.apply(X[:3, :3], new)
     with refused("participants"):
@@ -213,27 +203,6 @@ def test_new_subjects_that_cannot_be_adjusted() -> None:
 
 
 # ---------------------------------------------------------------------- with the model
-
-
-def test_components_are_found_again_when_age_confounds(truth: Cohort, confounded: Cohort) -> None:
-    assert truth.truth is not None
-    covariates = Covariates.fit(confounded, ["age", "sex"])
-    fits = [
-        CorticalFactorization(5).fit(c) for c in (truth, confounded, covariates.apply(confounded))
-    ]
-    clean, raw, adjusted = (
-        ico.match_components(model, truth.truth.components).mean for model in fits
-    )
-    # measured: 0.97, 0.83, 0.97
-    assert raw < 0.85
-    assert adjusted > 0.9
-    assert clean - adjusted < 0.03
-    age = np.array(confounded.participants["age"])
-    linked = [
-        np.abs([np.corrcoef(age, c)[0, 1] for c in model.loadings_.T]).max() for model in fits[1:]
-    ]
-    assert linked[0] > 0.7
-    assert linked[1] < 0.1
 
 
 @pytest.fixture(scope="module")
@@ -274,34 +243,15 @@ def test_transform_does_to_new_subjects_what_was_done_to_the_fitted(
 def test_data_adjusted_otherwise_are_refused(
     adjusted: CorticalFactorization, confounded: Cohort
 ) -> None:
-    other = Covariates.fit(confounded, ["age"]).apply(confounded)
+    by_age = Covariates.fit(confounded, ["age"]).apply(confounded)
     with refused("X"):
-        adjusted.transform(other)
+        adjusted.transform(by_age)
     plain = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(confounded)
     assert plain.covariates_ is None
     with refused("X"):
-        plain.transform(other)
-    refitted = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(other)
+        plain.transform(by_age)
+    refitted = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(by_age)
     assert refitted.fit(confounded).covariates_ is None, "of the fit before"
-
-
-def test_an_adjusted_cohort_is_the_cohort_otherwise(confounded: Cohort) -> None:
-    view = Covariates.fit(confounded, ["age"]).apply(confounded)
-    assert len(view) == N
-    for name in (
-        "subjects",
-        "sites",
-        "mask",
-        "hemisphere",
-        "modality",
-        "units",
-        "participants",
-        "provenance",
-    ):
-        assert getattr(view, name) is getattr(confounded, name)
-    assert repr(view).endswith("adjusted for age")
-    with pytest.raises(AttributeError):
-        view.nonsense
 
 
 @pytest.mark.parametrize("method", ["DL", "LE-PPNMF"])
@@ -320,10 +270,3 @@ def test_masks_and_other_methods(method: str, confounded: Cohort, tmp_path: Path
     back = load_model(tmp_path / "model.zip")
     assert (back.covariates_.shift is None) == (method == "DL")
     np.testing.assert_allclose(back.transform(cohort), model.loadings_, rtol=1e-6, atol=1e-8)
-
-
-def test_an_error_names_all_who_lack_a_value() -> None:
-    people = {"participant_id": [f"sub-{i}" for i in range(14)], "age": ["n/a"] * 14}
-    with pytest.raises(ArgumentError) as caught:
-        Covariates.fit(np.ones((14, 2)), ["age"], people)
-    assert all(name in str(caught.value) for name in people["participant_id"])
