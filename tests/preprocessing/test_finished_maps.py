@@ -64,7 +64,6 @@ def test_a_map_is_replaced(maps: FinishedMaps) -> None:
 
 
 def test_the_folder_is_removed_unless_other_files_are_in_it(maps: FinishedMaps) -> None:
-    (maps.folder / ".tmp-0123abcd-s=1.reho.npz").write_bytes(b"of a process that was killed")
     (maps.folder / "mine.txt").write_text("mine")
     maps.remove(["s=1.reho", "s=2.reho"])
     assert [file.name for file in maps.folder.iterdir()] == ["mine.txt"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.commands import run
+from helpers.commands import run_cli
 from helpers.refusals import refused
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
@@ -87,19 +87,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         f"prepare {tmp_path}/maps.npy -o {tmp_path}/store --mesh fsaverage3 --hemisphere left -q"
     )
-    assert run(words, "--limit-outliers --n-deviations 5") == 0
+    assert run_cli(words, "--limit-outliers --n-deviations 5") == 0
     assert np.array_equal(np.asarray(open_store(tmp_path / "store").X), limit_outliers(X, 5.0))
-    assert run(words) == 2
+    assert run_cli(words) == 2
     assert "--overwrite" in capsys.readouterr().err
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "maps.npy", 1 + np.random.default_rng(0).random((4, 642)))
     words = f"prepare {tmp_path}/maps.npy --hemisphere left --dry-run -o"
-    assert run(words, f"{tmp_path}/store") == 0
+    assert run_cli(words, f"{tmp_path}/store") == 0
     assert "of 4 subjects" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["maps.npy"]
-    assert run(words, f"{tmp_path}/maps.npy") == 2
+    assert run_cli(words, f"{tmp_path}/maps.npy") == 2
 
 
 def test_what_cannot_be_done(tmp_path: Path) -> None:
