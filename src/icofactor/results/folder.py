@@ -56,7 +56,7 @@ from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps, write_surface
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
-from icofactor.io.publish import FIGURES, Names, Publication, list_of
+from icofactor.io.publish import Names, Publication, list_of
 from icofactor.io.tables import GIVEN, numbered, sidecar, write_json, write_table
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
@@ -70,11 +70,16 @@ from icofactor.results.description import (
 )
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
-from icofactor.results.report.page import PAGE, panels_in, render_page
-from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
+from icofactor.results.report.page import (
+    COMPONENTS,
+    PAGE,
+    draw_components,
+    panels_in,
+    write_report,
+)
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
 from icofactor.results.report.surfaces import Cortex
-from icofactor.results.report.tables import SUMMARY, tables_beside, write_page_tables
+from icofactor.results.report.tables import SUMMARY, tables_beside
 from icofactor.sphere.names import (
     OWN,
     hemispheres,
@@ -87,7 +92,7 @@ from icofactor.sphere.names import (
 _BIDS_VERSION = "1.10.0"
 PARTICIPANTS, _PARCELS, _TABLE = map(table_file, ("participants.tsv", "dseg.tsv", "components.tsv"))
 _REGIONS = table_file("regions.tsv")
-_DESCRIPTION, _FIGURE = "dataset_description.json", COMPONENTS
+_DESCRIPTION = "dataset_description.json"
 _COMPONENTS, _MASK, _LABELS, _ANNOT = (
     "components.shape.gii",
     "mask.shape.gii",
@@ -118,10 +123,12 @@ _COMPONENT_COLUMNS = {
     "variance_unique": "Share that its loadings add to those of all others, by linear regression",
     "extent": "Share of the sites where the map exceeds 5 % of its largest value",
     "recurrence": "Share of the other random starts on the same people that fit as well and reach it; n/a if unknown",
+    "l1_B": "Sum of absolute values of B, in the coordinates of the fit",
+    "l1_C": "Sum of absolute values of C, in the coordinates of the fit",
 }
 _TABLES = (LOADINGS, _TABLE, PARTICIPANTS, _PARCELS, _REGIONS)
 _ALWAYS = (
-    *(*_TABLES, *map(_json, _TABLES), _DESCRIPTION, _FIGURE),
+    *(*_TABLES, *map(_json, _TABLES), _DESCRIPTION, COMPONENTS),
     *(PROVENANCE, METHODS, MODEL, DIAGNOSTICS, PAGE),
 )
 """Names of files that do not depend on the maps."""
@@ -210,35 +217,15 @@ def write_fit(fit: FitDescription, place: FitFolder, stages: Stages | None = Non
             (new / METHODS).write_text(fit.methods, encoding="utf-8", newline="\n")
         fit.model.save(new / MODEL)
         save_diagnostics(fit.diagnostics, new / DIAGNOSTICS)
-        _draw(new, fit, place.figures, stages)
-        with stages.stage("report"):
-            tables = {name: name for name in write_page_tables(new, fit)}
-            tables |= tables_beside(new, new)
+        with stages.stage("report") as show:
+            components = draw_components(fit)
+            if components is not None:
+                (new / COMPONENTS).write_bytes(components)
+            tables = tables_beside(new, new)
             if fit.selection.choice is not None and (place.path / CURVES).is_file():
                 tables[CURVES] = CURVES
-            (new / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
+            write_report(new, fit, tables, place.figures, show)
     return place.files
-
-
-def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> None:
-    """Figures, and all components on one page; when they are few that is a panel, and its PNG is
-    written here only.
-    """
-    components = None
-    if figures:
-        (folder / FIGURES).mkdir()
-        with stages.stage("figures") as show:
-            for name, content, done in drawn_panels(fit):
-                if name == _FIGURE:
-                    components = content
-                else:
-                    (folder / FIGURES / name).write_bytes(content)
-                show(done)
-    if components is None and fit.cortex.hemispheres:
-        with stages.stage("figure"):
-            components = drawn_components(fit)
-    if components is not None:
-        (folder / _FIGURE).write_bytes(components)
 
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
@@ -439,6 +426,8 @@ def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
         "variance_unique": d.unique,
         "extent": d.extent,
         "recurrence": unknown if recurrence is None else recurrence,
+        "l1_B": d.l1_B,
+        "l1_C": d.l1_C,
     }
 
 
