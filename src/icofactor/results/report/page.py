@@ -48,6 +48,8 @@ from icofactor.results.report.surfaces import Surfaces
 from icofactor.results.report.tables import SUMMARY, mesh_text, tables_beside, write_page_tables
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from icofactor.results.description import FitDescription
 
 PAGE = "report.html"
@@ -105,7 +107,8 @@ def draw_report(
         lines = bullets(trust_lines(fit)) if title == _TRUST else NOTHING
         heading = element("h2", title, id=anchor)
         attributes = {"class_": "part", "role": "region", "aria_labelledby": anchor}
-        pieces.append(element("div", heading, lines, *sections, **attributes))
+        grid = element("div", *sections, class_="grid")
+        pieces.append(element("div", heading, lines, grid, **attributes))
         contents.append(_link(anchor, title, element("ul", *links)))
     script = "\n".join(asset(name) for name in SCRIPTS)
     style = asset("style.css")
@@ -155,7 +158,7 @@ def _chart(panel: Panel, svg: bytes) -> Markup:
     """Return a chart as an image: it keeps its own style, and no word in it can act on the page."""
     assert panel.figure is not None
     width, height = panel.figure.get_size_inches()
-    class_ = "chart" if width <= _NARROW else "chart large"
+    narrow = _is_narrow(panel.figure)
     image = element(
         "img",
         src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
@@ -166,11 +169,15 @@ def _chart(panel: Panel, svg: bytes) -> Markup:
     )
     # A box that scrolls can be reached by the keyboard.
     scrolls = {"tabindex": "0", "role": "group", "aria_label": f"Chart: {panel.title}"}
-    return element("div", image, class_=class_, **(scrolls if width > _NARROW else {}))
+    return element(
+        "div", image, class_="chart" if narrow else "chart large", **({} if narrow else scrolls)
+    )
 
 
 def _section(panel: Panel, image: Markup, tables: Mapping[str, str]) -> Markup:
     title_anchor = f"at-{panel.name}"
+    # A small chart without a table takes half of the page.
+    half = panel.figure is not None and not panel.body and _is_narrow(panel.figure)
     return element(
         "section",
         element("h3", panel.title, id=title_anchor),
@@ -179,8 +186,13 @@ def _section(panel: Panel, image: Markup, tables: Mapping[str, str]) -> Markup:
         panel.body,
         _table_links(panel.tables, tables),
         id=f"panel-{panel.name}",
+        class_=None if half else "wide",
         aria_labelledby=title_anchor,
     )
+
+
+def _is_narrow(figure: Figure) -> bool:
+    return bool(figure.get_size_inches()[0] <= _NARROW)
 
 
 def _table_links(names: Iterable[str], tables: Mapping[str, str]) -> Markup:
@@ -189,7 +201,9 @@ def _table_links(names: Iterable[str], tables: Mapping[str, str]) -> Markup:
     for name in names:
         ending = name.removeprefix("*")
         matches = [
-            table for table in tables if table == name or (ending != name and table.endswith(ending))
+            table
+            for table in tables
+            if table == name or (ending != name and table.endswith(ending))
         ]
         for match in matches:
             links += [", " if links else "Numbers: ", element("a", match, href=tables[match])]

@@ -349,13 +349,22 @@ def loadings_panel(fit: FitDescription) -> Panel:
 
 
 def subjects_panel(fit: FitDescription) -> Panel:
-    """How well each person is fitted, and who is unusual."""
+    """How well each person is fitted."""
+    intro = (
+        "Residual over sites, and the share of the subject's variance about the mean map that the "
+        "fit explains."
+    )
+    units = fitted_units(fit.model, fit.diagnostics.units)
+    figure = charts.draw_subjects(fit.diagnostics, units)
+    return Panel("subjects", "Fit of each subject", intro, figure, tables=("tables/subjects.tsv",))
+
+
+def people_panel(fit: FitDescription) -> Panel:
+    """Everybody, those with unusual values first."""
     d = fit.diagnostics
-    units = fitted_units(fit.model, d.units)
     unusual = unusual_values(fit)
     k = len(d.alone)
     most = max(20, _MOST_CELLS // (k + 4))
-    # Unusual people first, the most unusual one at the top.
     regular = [row for row in range(len(d.subjects)) if row not in unusual]
     order = [*unusual, *regular][:most]
     rows = []
@@ -367,25 +376,21 @@ def subjects_panel(fit: FitDescription) -> Panel:
                 "; ".join(f"{name} (z = {number(z)})" for name, z in values),
                 number(d.residual[row]),
                 percent(d.subject_explained[row]),
-                *(number(loading) for loading in d.loadings[row]),
+                *(fixed(loading) for loading in d.loadings[row]),
             ]
         )
     heads = ["subject", "unusual", "residual", "explained", *(str(j + 1) for j in range(k))]
     body = table(heads, rows, range(2, len(heads)), search="Find a subject")
     if len(order) < len(d.subjects):
-        rest = f"And {len(d.subjects) - len(order):,} more, who are in the tables."
-        body = join([body, paragraph(rest, class_="about")])
+        remaining = f"And {len(d.subjects) - len(order):,} more, who are in the tables."
+        body = join([body, paragraph(remaining, class_="about")])
     intro = (
-        "Residual over sites, and the share of the subject's variance about the mean map that the "
-        f"fit explains. Unusual: loadings and residuals more than {number(d.unusual.limit)} robust "
-        "standard deviations from the median; chance would produce one such value in twenty "
-        f"cohorts of this size. {counted(len(unusual), 'subject')} of {len(d.subjects):,} "
-        f"{'is' if len(unusual) == 1 else 'are'} unusual. Columns 1 to {k}: loadings."
+        f"{len(unusual):,} of {len(d.subjects):,} have unusual values: loadings or residuals more "
+        f"than {number(d.unusual.limit)} robust standard deviations from the median. Chance would "
+        "produce one such value in twenty cohorts of this size. The numbered columns are loadings."
     )
-    figure = charts.draw_subjects(d, units)
-    return Panel(
-        "subjects", "Fit of each subject", intro, figure, body, ("tables/subjects.tsv", _LOADINGS)
-    )
+    tables = ("tables/subjects.tsv", _LOADINGS, "loadings_se.tsv")
+    return Panel("people", "Subjects", intro, None, body, tables)
 
 
 def clearest_columns(fit: FitDescription) -> list[Association | Grouping]:
@@ -762,6 +767,7 @@ PARTS: Mapping[str, tuple[Callable[[FitDescription], Panel | None], ...]] = {
     "Components and people": (
         loadings_panel,
         subjects_panel,
+        people_panel,
         participants_panel,
         associations_panel,
         adjusted_panel,

@@ -54,7 +54,11 @@ _COLUMNS = {
     "update": "Number of updates",
     "best_start": "Objective of the best start",
     "faces_divided": "1 where faces were divided",
-    **{name: f"{name.replace('_', ' ').capitalize()} objective of the starts" for name in _SPREAD},
+    "group": "Value of the column",
+    **{
+        name: f"{name.replace('_', ' ').capitalize()} of the objectives of the starts, or of loadings"
+        for name in _SPREAD
+    },
 }
 
 
@@ -67,6 +71,8 @@ def page_tables(fit: FitDescription) -> dict[str, Columns]:
         "similarity": _similarity(fit),
         "convergence": _convergence(fit),
     }
+    if fit.diagnostics.groupings:
+        tables["groups"] = _groups(fit)
     if fit.model.measures_ is not None:
         tables["measures"] = _measures(fit)
     return {f"{TABLES}/{name}.tsv": columns for name, columns in tables.items()}
@@ -234,6 +240,18 @@ def _correlations(fit: FitDescription) -> Columns:
         for name, value, p in zip(names, strength_of(item), item.p, strict=True):
             rows.append((item.called, "r" if numeric else "eta2", name, value, item.n, p))
     return _by_column(("column", "statistic", "component", "value", "n", "p_corrected"), rows)
+
+
+def _groups(fit: FitDescription) -> Columns:
+    """Return the smallest loading, quartiles and the largest loading of every group."""
+    names = numbered("component", len(fit.diagnostics.alone))
+    rows = []
+    for item in fit.diagnostics.groupings:
+        for group, label in enumerate(item.labels):
+            n = int((item.codes == group).sum())
+            for name, quartiles in zip(names, item.boxes[group], strict=True):
+                rows.append((item.called, label, n, name, *quartiles))
+    return _by_column(("column", "group", "n", "component", *_SPREAD), rows)
 
 
 def strength_of(item: Association | Grouping) -> np.ndarray:
