@@ -456,8 +456,8 @@ def draw_effects(tables: AssociationTables, k: int) -> Figure:
         axes.scatter(positions, sizes, color=colours, s=18, zorder=2)
         axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         _component_ticks(axes, k)
-        kind, name, measure = term
-        axes.set_title(_shortened(f"{name}, {measure}" if measure else str(name), 44))
+        title = ", ".join(filter(None, term[1:]))
+        axes.set_title(_shortened(title, 44))
         axes.set_xlabel("component")
         axes.set_ylabel("Cohen's f" if several_columns else "estimate, 95 % interval")
     for extra in all_axes[len(terms) :]:
