@@ -43,8 +43,6 @@ _SIDE_VIEWS = ("lateral", "medial")
 # Below this share of the colour scale the map fades into the grey of gyri and sulci.
 _FADE = 0.25
 _GREY = 0.78
-# The page contains the figure of maps: its pictures are most of its size.
-_MAPS_DPI = 150
 # Sizes in inches.
 _LABEL_WIDTH = 1.1
 _RIGHT_MARGIN = 0.15
@@ -218,7 +216,7 @@ def plot_maps(
         rows.append(("Refinement\ndepth", depth, _whole_numbers(float(np.nanmax(depth)))))
     cortex = cortex_of(sites, model.hemi_, surfaces)
     panels = panels_of(model.hemi_ or "left", views)
-    sheet = _Sheet(cortex, surface, panels, len(rows) + 1, right=_BAR_WIDTH, dpi=_MAPS_DPI)
+    sheet = _Sheet(cortex, surface, panels, len(rows) + 1, right=_BAR_WIDTH)
     for name, values, scale in rows:
         sheet.add_row(name, on_vertices(sites, values), scale)
         sheet.add_side_bar(scale, values)

@@ -23,7 +23,7 @@ from icofactor.results.meaning import (
     verdict,
 )
 from icofactor.results.report.drawing import figure_bytes
-from icofactor.results.report.figures import plot_components
+from icofactor.results.report.figures import plot_components, plot_maps
 from icofactor.results.report.layers import viewer_data
 from icofactor.results.report.markup import (
     NOTHING,
@@ -367,8 +367,20 @@ def write_report(
     (folder / PAGE).write_text(report.page, encoding="utf-8", newline="\n")
     if figures:
         (folder / FIGURES).mkdir()
-        for name, content in report.figures.items():
+        for name, content in {**report.figures, **_maps(fit)}.items():
             (folder / name).write_bytes(content)
+
+
+def _maps(fit: FitDescription) -> dict[str, bytes]:
+    """Return figures of the data and the parcellation, which the page's viewer shows instead."""
+    if not fit.cortex.hemispheres:
+        return {}
+    figures = {}
+    for measure, one_measure in fit.by_measure():
+        figure = plot_maps(one_measure.model, one_measure.diagnostics, surfaces=fit.cortex)
+        name = f"maps_{measure}" if measure else "maps"
+        figures[f"{FIGURES}/{name}.svg"] = figure_bytes(figure, "svg", "Data and parcellation")
+    return figures
 
 
 def write_page(

@@ -36,7 +36,6 @@ from icofactor.results.report.figures import (
     Pictures,
     component_scale,
     parcel_colours,
-    plot_maps,
     top_of,
 )
 from icofactor.results.report.markup import (
@@ -72,6 +71,8 @@ _MOST_CELLS = 20_000
 # Columns of the participants on the page, the clearest ones.
 _MOST_COLUMNS = 40
 _CLEAR = 0.05
+# Brains on the page have fewer pixels than those for print.
+_SHRINK = 1.5
 # Other starts reach a component less often than this: worth a line beside its map.
 _RARE = 0.5
 _COMPONENTS = "desc-icofactor_components.tsv"
@@ -212,11 +213,12 @@ def _image(pixels: np.ndarray, caption: str) -> Markup:
     """Return pixels as an element. JPEG takes a fifth of the room of PNG, and nobody sees it."""
     from PIL import Image
 
+    image = Image.fromarray(pixels)
+    size = (round(pixels.shape[1] / _SHRINK), round(pixels.shape[0] / _SHRINK))
     stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "jpeg", quality=85)
+    image.resize(size).save(stream, "jpeg", quality=85)
     address = f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    size = {"width": str(pixels.shape[1]), "height": str(pixels.shape[0])}
-    return element("img", src=address, alt=caption, **size)
+    return element("img", src=address, alt=caption, width=str(size[0]), height=str(size[1]))
 
 
 def swatch(fit: FitDescription, j: int) -> Markup:
@@ -315,20 +317,6 @@ def atlas_panel(fit: FitDescription) -> Panel | None:
     numeric = [0, *range(3, len(heads))]
     body = table(heads, rows, numeric)
     return Panel("atlas", "Where components lie", intro, None, body, ("atlas_overlap.tsv",))
-
-
-def maps_panel(fit: FitDescription) -> Panel | None:
-    """Median, spread, fit and parcellation, for readers on paper and for print."""
-    if not fit.cortex.hemispheres:
-        return None
-    model = fit.by_measure()[0][1]
-    figure = plot_maps(model.model, model.diagnostics, surfaces=fit.cortex)
-    intro = (
-        "Over the subjects: their median and standard deviation, and what the components explain."
-    )
-    if len(fit.by_measure()) > 1:
-        intro = f"Of {fit.by_measure()[0][0]}; the brain above shows the other measures. {intro}"
-    return Panel("maps", "Data and parcellation", intro, figure)
 
 
 # Components and people
@@ -763,7 +751,7 @@ def trust_lines(fit: FitDescription) -> tuple[str, ...]:
 
 # The page below the brain, from top to bottom.
 PARTS: Mapping[str, tuple[Callable[[FitDescription], Panel | None], ...]] = {
-    "Each component": (components_panel, regions_panel, atlas_panel, maps_panel),
+    "Each component": (components_panel, regions_panel, atlas_panel),
     "Components and people": (
         loadings_panel,
         subjects_panel,
@@ -784,7 +772,7 @@ PARTS: Mapping[str, tuple[Callable[[FitDescription], Panel | None], ...]] = {
 }
 # Names of the files that figures/ may contain.
 FIGURE_NAMES = (
-    *("regions", "maps", "loadings", "subjects", "participants", "associations"),
+    *("maps", "regions", "loadings", "subjects", "participants", "associations"),
     *("adjusted_loadings", "behaviour", "norm", "explained_variance", "selection", "stability"),
     *("similarity", "recurrence", "convergence"),
 )
