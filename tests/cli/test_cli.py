@@ -173,7 +173,7 @@ def raising(problem: BaseException) -> Any:
         (
             OSError(28, "No space left on device"),
             2,
-            "No space left on device: {out}/tables/settings.json",
+            "No space left on device: {out}/tables/columns.json",
         ),  # written last
         (OSError(30, "Read-only file system", "/x/y"), 2, "Read-only file system: /x/y"),
         (ValueError("two\nlines"), 2, "two lines"),

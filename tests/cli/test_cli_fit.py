@@ -131,7 +131,7 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert subjects == ids[:12]
     np.testing.assert_allclose(loadings, model.loadings_, rtol=1e-9, atol=1e-12)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
-    assert (tmp_path / "out" / "figures" / "components.pdf").stat().st_size > 10_000
+    assert (tmp_path / "out" / "figures" / "maps.svg").stat().st_size > 10_000
     header, subjects, loadings = table(tmp_path / "new_loadings.tsv")
     assert header[:5] == [
         "participant_id",

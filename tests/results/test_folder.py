@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
+from helpers.pages import Page
 from helpers.sidecars import undescribed
 from icofactor.assessment.atlas import Overlap
 from icofactor.errors import ArgumentError, ExistsError, FileError
@@ -34,8 +35,8 @@ from icofactor.results.folder import (
     write_fit,
     write_names,
 )
-from icofactor.results.report.content import page_content
-from icofactor.results.report.panels import drawings_of
+from icofactor.results.report.figures import plot_components
+from icofactor.results.report.page import render_page
 from icofactor.results.report.surfaces import Cortex
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file, table_file
@@ -51,21 +52,10 @@ ALWAYS = {
     *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
     *(
-        f"tables/{name}.{end}"
-        for name in [
-            "summary",
-            "subjects",
-            "unusual",
-            "correlations",
-            "groups",
-            "similarity",
-            "sparsity",
-            "convergence",
-            "resources",
-            "settings",
-        ]
-        for end in ("tsv", "json")
+        f"tables/{name}.tsv"
+        for name in ("summary", "subjects", "correlations", "similarity", "convergence")
     ),
+    "tables/columns.json",
 }
 MORE = {"desc-icofactor_participants.tsv", "desc-icofactor_participants.json", "methods.md"}
 
@@ -873,16 +863,11 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     assert [about[f"component0{j}"]["LongName"] for j in (1, 2, 3)] == titles
     assert not undescribed(tmp_path)
     assert mine.read_bytes().endswith(b"!")  # what the user changed stays
-    page = json.loads(page_content(read_fit(tmp_path), {}))
-    assert (
-        [layer["name"] for layer in page["cortex"]["layers"][:3]]
-        == titles
-        == page["panels"]["titles"]
-    )
-    drawn = dict(
-        drawings_of(FitDescription.of(model, diagnostics, selection=read_fit(tmp_path).selection))
-    )
-    of_maps = [text.get_text().replace("\xa0", " ") for text in drawn["components"]().texts]
+    fit = read_fit(tmp_path)
+    page = Page(render_page(fit))
+    assert [layer["name"] for layer in page.layers("component")] == titles == page.data["titles"]
+    figure = plot_components(model, shares=diagnostics.unique, names=fit.atlas_names)
+    of_maps = [text.get_text().replace("\xa0", " ") for text in figure.texts]
     assert [text.rpartition("\n")[0] for text in of_maps[1:3]] == [
         "Component 1\nbilateral insula\n(45.0 %)",
         "Component 2\nleft insula\n(50.0 %)",

@@ -26,7 +26,7 @@ from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.results.description import FitDescription
 from icofactor.results.diagnostics.record import save_diagnostics
 from icofactor.results.folder import FitFolder, write_fit
-from icofactor.results.report.page import write_page
+from icofactor.results.report.page import Report, write_page
 from icofactor.results.transform import NewLoadings
 from icofactor.results.transform_files import write_loadings
 from icofactor.sphere.sites import Sites
@@ -236,8 +236,9 @@ def test_figures_on_a_full_disk(
     source, _, _ = fitted
     place = disk / "figures"
     place.mkdir()
-    drawn = [("first.png", b"x", 0.5), ("second.png", LARGE.tobytes(), 1.0)]
-    monkeypatch.setattr("icofactor.results.report.page.drawn_panels", lambda fit: drawn)
+    drawn = {"figures/first.svg": b"x", "figures/second.svg": LARGE.tobytes()}
+    report = Report("a page", drawn)
+    monkeypatch.setattr("icofactor.results.report.page.draw_report", lambda *more: report)
     with full(disk, 2**20), pytest.raises(OSError, match=r"No space left|File too large"):
         write_page(source, place)
     assert not contents(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from icofactor.assessment.selection.choice import Choice
 from icofactor.assessment.selection.choice import draw as draw_choice
-from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import names_of_bars
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 BLUE = "#0b6ea8"
 ORANGE = "#d55e00"
-GREEN = "#009e73"
 GREY = "#8c8c8c"
 # Dots of a chart that stay vectors; more become one picture inside the figure.
 _MOST_VECTORS = 400
@@ -40,7 +39,7 @@ MOST_SMALL = 12
 # Terms of a formula that are drawn; the table has all.
 _MOST_TERMS = 12
 # Inches around the axes of a chart: left, right, bottom, top.
-_MARGINS = (0.72, 0.12, 0.48, 0.3)
+_MARGINS = (0.72, 0.25, 0.48, 0.3)
 # Golden ratio: spreads dots that have the same place evenly and the same way each time.
 _GOLDEN = 0.618
 _Drawing = ParamSpec("_Drawing")
@@ -161,52 +160,41 @@ def power_text(value: float) -> str:
     return f"{float(digits):g} × 10{raised}".removeprefix("1 × ")
 
 
-@styled
-def draw_variance(d: Diagnostics, with_alone: bool) -> Figure:
-    """Draw how much each component explains."""
-    k = len(d.alone)
-    figure, (axes,) = _new_axes(max(4.8, 0.2 * k + 1), 2.8)
-    positions = np.arange(k)
-    if with_alone:
-        axes.bar(positions - 0.2, 100 * d.alone, 0.4, color=BLUE, label="alone")
-        axes.bar(positions + 0.2, 100 * d.unique, 0.4, color=ORANGE, label="unique")
-        axes.legend()
-    else:
-        axes.bar(positions, 100 * d.unique, 0.7, color=ORANGE)
-    _component_ticks(axes, k)
-    axes.set(xlabel="component", ylabel="% of between-subject variance")
-    return figure
+@dataclass(frozen=True)
+class Bars:
+    """Numbers of every component.
+
+    Attributes
+    ----------
+    title : what they are, with their unit
+    series : name → one number per component; series stand beside each other
+    line : a number that they are compared with; None for none
+    """
+
+    title: str
+    series: Mapping[str, Floats]
+    line: float | None = None
 
 
 @styled
-def draw_recurrence(recurrence: Floats) -> Figure:
-    """Draw the share of the other random starts that reach each component."""
-    k = len(recurrence)
-    figure, (axes,) = _new_axes(max(4.8, 0.2 * k + 1), 2.4)
-    axes.bar(np.arange(k), 100 * recurrence, 0.7, color=GREEN)
-    axes.axhline(100 * ENOUGH, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
-    axes.set_ylim(0, 104)
-    _component_ticks(axes, k)
-    axes.set(xlabel="component", ylabel="reached by other starts (%)")
-    return figure
-
-
-@styled
-def draw_stability(stability: Mapping[str, list[float]]) -> Figure:
-    """Draw how alike maps are in resamples of people, and their standard errors."""
-    middle = np.array(stability["stability"])
-    low = np.array(stability["stability_5th_percentile"])
-    k = len(middle)
-    figure, (agreement, errors) = _new_axes(max(4.8, 0.2 * k + 1), 4.6, n_rows=2)
-    positions = np.arange(k)
-    agreement.vlines(positions, low, middle, color=GREY, linewidth=2)
-    agreement.plot(positions, middle, "o", color=BLUE, markersize=5)
-    agreement.set_ylim(min(0.0, float(np.nanmin(low))), 1.03)
-    agreement.set(ylabel="correlation", title="Map in resamples; line: down to the 5th percentile")
-    errors.bar(positions, stability["relative_standard_error"], 0.7, color=GREEN)
-    errors.set(xlabel="component", ylabel="share of the map", title="Standard error of the map")
-    for axes in (agreement, errors):
+def draw_bars(charts: Sequence[Bars]) -> Figure:
+    """Draw bars of the components, one chart below the other."""
+    k = len(next(iter(charts[0].series.values())))
+    size = (max(4.8, 0.2 * k + 1), 2.2 * len(charts))
+    figure, all_axes = _new_axes(*size, n_rows=len(charts))
+    for axes, chart in zip(all_axes, charts, strict=True):
+        width = 0.8 / len(chart.series)
+        for number, (name, values) in enumerate(chart.series.items()):
+            shift = (number - (len(chart.series) - 1) / 2) * width
+            colour = (BLUE, ORANGE)[number]
+            axes.bar(np.arange(k) + shift, values, width, color=colour, label=name)
+        if len(chart.series) > 1:
+            axes.legend()
+        if chart.line is not None:
+            axes.axhline(chart.line, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
         _component_ticks(axes, k)
+        axes.set_title(chart.title)
+    all_axes[-1].set_xlabel("component")
     return figure
 
 

@@ -42,7 +42,6 @@ from icofactor.results.report.panels import (
     Panel,
     panels_by_part,
     parcellation_pictures,
-    trust_lines,
 )
 from icofactor.results.report.surfaces import Surfaces
 from icofactor.results.report.tables import SUMMARY, mesh_text, tables_beside, write_page_tables
@@ -59,7 +58,6 @@ _EVERY_FIT = f"{FIGURES}/loadings.svg"
 SCRIPTS = ("tools.js", "viewer.js", "page.js")
 # Charts up to this width, in inches, fit a phone; others scroll within their panel.
 _NARROW = 5.0
-_TRUST = "How far to trust the components"
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,10 @@ def draw_report(
         if not sections:
             continue
         anchor = f"part-{list(PARTS).index(title) + 1}"
-        lines = bullets(trust_lines(fit)) if title == _TRUST else NOTHING
         heading = element("h2", title, id=anchor)
         attributes = {"class_": "part", "role": "region", "aria_labelledby": anchor}
         grid = element("div", *sections, class_="grid")
-        pieces.append(element("div", heading, lines, grid, **attributes))
+        pieces.append(element("div", heading, grid, **attributes))
         contents.append(_link(anchor, title, element("ul", *links)))
     script = "\n".join(asset(name) for name in SCRIPTS)
     style = asset("style.css")
@@ -165,7 +162,7 @@ def _chart(panel: Panel, svg: bytes) -> Markup:
         # A browser counts 96 pixels to an inch.
         width=f"{96 * width:.0f}",
         height=f"{96 * height:.0f}",
-        alt=f"Chart: {panel.title}. {panel.intro}",
+        alt=f"Chart: {panel.title}. {panel.intro}".strip(),
     )
     # A box that scrolls can be reached by the keyboard.
     scrolls = {"tabindex": "0", "role": "group", "aria_label": f"Chart: {panel.title}"}

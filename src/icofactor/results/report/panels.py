@@ -17,6 +17,7 @@ import numpy as np
 from icofactor.assessment.associations import plot_latent
 from icofactor.assessment.atlas import OF_MEASURE, is_of, name_with_shares, rows_to_show
 from icofactor.errors import counted
+from icofactor.factorization.recurrence import ENOUGH
 from icofactor.io.tables import plain
 from icofactor.results.assessment_text import with_assessment
 from icofactor.results.colours import distinct_colours
@@ -578,30 +579,58 @@ def _notes(settings: Mapping[str, Any]) -> Markup:
 # How far to trust the components
 
 
-def variance_panel(fit: FitDescription) -> Panel:
-    """What the components explain."""
+def trust_panel(fit: FitDescription) -> Panel:
+    """What each component explains, and whether other starts and other people give it."""
     d = fit.diagnostics
-    with_alone = alone_is_a_share(fit)
-    lines = [f"Together they explain {percent(d.explained)} of the between-subject variance"]
+    shares = {"alone": d.alone} if alone_is_a_share(fit) else {}
+    bars = [charts.Bars("% of between-subject variance", _percents({**shares, "unique": d.unique}))]
+    lines = [*verdict(fit).lines, *_about_variance(fit)]
+    recurrence = fit.model.recurrence_
+    if recurrence is not None:
+        lines.append(recurrence_line(fit.model))
+        if not np.isnan(recurrence).any():
+            reached = _percents({"reached": np.asarray(recurrence)})
+            title = "% of other random starts on the same people that reach it"
+            bars.append(charts.Bars(title, reached, 100 * ENOUGH))
+    stability = fit.selection.stability
+    if stability is not None:
+        resamples = {
+            "mean": np.array(stability["stability"]),
+            "5th percentile": np.array(stability["stability_5th_percentile"]),
+        }
+        bars.append(charts.Bars("Correlation with maps of resampled people", resamples))
+        errors = {"error": np.array(stability["relative_standard_error"])}
+        bars.append(charts.Bars("Standard error of the map / size of the map", errors))
+    columns = {name: values for chart in bars for name, values in chart.series.items()}
+    rows = [
+        [str(j), *(fixed(value) for value in row)]
+        for j, row in enumerate(zip(*columns.values(), strict=True), 1)
+    ]
+    heads = ["component", *columns]
+    body = join([bullets(lines), table(heads, rows, range(len(heads)))])
+    tables = (_COMPONENTS, "stability.tsv", _SUMMARY)
+    title = "Variance and stability of each component"
+    return Panel("trust", title, "", charts.draw_bars(bars), body, tables)
+
+
+def _percents(series: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: 100 * values for name, values in series.items()}
+
+
+def _about_variance(fit: FitDescription) -> Iterator[str]:
+    d = fit.diagnostics
     if d.explained_X != d.explained:
-        lines[0] += f" ({percent(d.explained_X)} of ‖X‖², most of which is the mean map)"
-    lines[0] += "."
-    if with_alone:
-        lines.append(
+        yield f"Of ‖X‖², {percent(d.explained_X)} are explained, most of it by the mean map."
+    if alone_is_a_share(fit):
+        yield (
             "Alone: the variance of a component's map times its loadings; components overlap, so "
             "these do not add up."
         )
-    unique = (
-        "Unique: what the loadings of a component add to those of all others in a linear "
-        f"regression of the maps on the loadings, which explains {percent(d.linear)}"
-    )
     chance = added_by_chance(fit)
     by_chance = "" if chance is None else f"; random loadings would add about {percent(chance)}"
-    lines.append(f"{unique}{by_chance}.")
-    figure = charts.draw_variance(d, with_alone)
-    title = "Explained variance"
-    return Panel(
-        "explained_variance", title, " ".join(lines), figure, tables=(_COMPONENTS, _SUMMARY)
+    yield (
+        "Unique: what the loadings of a component add to those of all others in a linear "
+        f"regression of the maps on the loadings, which explains {percent(d.linear)}{by_chance}."
     )
 
 
@@ -631,24 +660,6 @@ def selection_panel(fit: FitDescription) -> Panel | None:
     body = join([bullets(choice.reasons), folded])
     figure = charts.draw_selection(choice)
     return Panel("selection", "How many components", intro, figure, body, ("selection.tsv",))
-
-
-def stability_panel(fit: FitDescription) -> Panel | None:
-    """Agreement with fits to resampled people."""
-    stability = fit.selection.stability
-    if stability is None:
-        return None
-    names = ("stability", "stability_5th_percentile", "relative_standard_error")
-    values = zip(*(stability[name] for name in names), strict=True)
-    rows = [[str(j), *(fixed(value, 3) for value in row)] for j, row in enumerate(values, 1)]
-    heads = ["component", "stability", "5th percentile", "relative standard error"]
-    intro = (
-        "Correlation of each map with its partner in fits to subjects resampled from these, and "
-        "the standard error of the map over resamples, relative to the size of the map."
-    )
-    body = table(heads, rows, range(len(heads)))
-    figure = charts.draw_stability(stability)
-    return Panel("stability", "Stability of components", intro, figure, body, ("stability.tsv",))
 
 
 def similarity_panel(fit: FitDescription) -> Panel | None:
@@ -721,32 +732,11 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def recurrence_panel(fit: FitDescription) -> Panel | None:
-    """Which components other random starts on the same people reach."""
-    recurrence = fit.model.recurrence_
-    if recurrence is None:
-        return None
-    judged = not np.isnan(recurrence).any()
-    intro = (
-        "Share of the other random starts on the same people that reach the component (correlation "
-        "of maps at least 0.9), among those that fit as well (objective within 0.1 % of the best). "
-        f"{recurrence_line(fit.model)}"
-    )
-    figure = charts.draw_recurrence(np.asarray(recurrence)) if judged else None
-    title = "Other random starts on the same people"
-    return Panel("recurrence", title, intro, figure, tables=(_COMPONENTS, _SUMMARY))
-
-
 def convergence_panel(fit: FitDescription) -> Panel:
     """The objective over updates."""
     figure = charts.draw_convergence(fit.diagnostics)
     intro = "The objective that the fit made as small as possible."
     return Panel("convergence", "Convergence", intro, figure, tables=("tables/convergence.tsv",))
-
-
-def trust_lines(fit: FitDescription) -> tuple[str, ...]:
-    """Return the sentences that say how far to trust the components."""
-    return verdict(fit).lines
 
 
 # The page below the brain, from top to bottom.
@@ -763,16 +753,14 @@ PARTS: Mapping[str, tuple[Callable[[FitDescription], Panel | None], ...]] = {
         norm_panel,
     ),
     "How far to trust the components": (
-        variance_panel,
+        trust_panel,
         selection_panel,
-        stability_panel,
         similarity_panel,
     ),
-    "How it was made": (methods_panel, settings_panel, recurrence_panel, convergence_panel),
+    "How it was made": (methods_panel, settings_panel, convergence_panel),
 }
 # Names of the files that figures/ may contain.
 FIGURE_NAMES = (
     *("maps", "regions", "loadings", "subjects", "participants", "associations"),
-    *("adjusted_loadings", "behaviour", "norm", "explained_variance", "selection", "stability"),
-    *("similarity", "recurrence", "convergence"),
+    *("adjusted_loadings", "behaviour", "norm", "trust", "selection", "similarity", "convergence"),
 )
