@@ -112,33 +112,42 @@ def draw_convergence(d: Diagnostics) -> Figure:
     from matplotlib.ticker import MaxNLocator, NullLocator
 
     c = d.convergence
-    figure, (axes,) = _new_axes()
+    # Objectives may be long numbers.
+    figure, (axes,) = _new_axes(margins=(1.05, *_MARGINS[1:]))
     if c.n_starts > 1:
-        band = {"color": BLUE, "linewidth": 0}
-        extremes = f"{c.n_starts} starts"
-        axes.fill_between(c.band_updates, c.band[0], c.band[4], alpha=0.16, label=extremes, **band)
-        axes.fill_between(
-            c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **band
-        )
+        for low, high, alpha, label in (
+            (0, 4, 0.16, f"{c.n_starts} starts"),
+            (1, 3, 0.28, "their quartiles"),
+        ):
+            axes.fill_between(
+                c.band_updates,
+                c.band[low],
+                c.band[high],
+                color=BLUE,
+                linewidth=0,
+                alpha=alpha,
+                label=label,
+            )
     axes.plot(c.updates, c.objective, color=BLUE, linewidth=1.6, label="the best start")
     for number, update in enumerate(c.divisions):
-        label = "refinements" if number == 0 else None
-        axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
+        # One entry in the legend for all of them.
+        name = "refinements" if number == 0 else None
+        axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=name)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(1, max(2, int(c.updates[-1])))
     # The objective of the start itself is far above the others.
     objectives = c.objective[1:] if len(c.objective) > 1 else c.objective
-    low = float(np.nanmin(objectives))
-    high = float(np.nanmax(objectives))
+    bottom = float(np.nanmin(objectives))
+    top = float(np.nanmax(objectives))
     if c.n_starts > 1 and c.band.shape[1] > 1:
-        high = max(high, float(np.nanmax(c.band[4][1:])))
-    if low > 0:
+        top = max(top, float(np.nanmax(c.band[4][1:])))
+    if bottom > 0:
         axes.set_yscale("log")
-        if high < 20 * low:
+        if top < 20 * bottom:
             axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: power_text(value))
-    axes.set_ylim(low / 1.01 if low > 0 else low, high * 1.05 if high > 0 else high)
+    axes.set_ylim(bottom / 1.01 if bottom > 0 else bottom, top * 1.05 if top > 0 else top)
     axes.xaxis.set_major_formatter(lambda value, _: power_text(value))
     axes.set(xlabel="update", ylabel="objective")
     axes.legend()
@@ -258,7 +267,7 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Figure:
         )
         tree.invert_yaxis()
         for branches in tree.collections:
-            branches.set_linewidth(0.5)  # type: ignore[attr-defined]
+            branches.set_linewidth(0.5)
     tree.set_axis_off()
     top = float(np.percentile(np.abs(d.loadings), 99)) or 1.0
     image = axes.imshow(

@@ -140,7 +140,7 @@ def view_of(hemisphere: Hemisphere, shape: str, name: str) -> View:
     front = np.asarray(image)
     rows, columns = np.nonzero(front >= 0)
     seen_triangles = front[rows, columns]
-    points = np.column_stack([columns, rows]) + 0.5
+    points = np.column_stack([columns, rows]).astype(np.float64) + 0.5
     weights = _barycentric(corners[seen_triangles], points)
     vertex_numbers = triangles[seen_triangles]
 
@@ -226,7 +226,7 @@ def add_picture(figure: Figure, box: tuple[float, float, float, float], image: B
     figure.add_artist(picture)
 
 
-def figure_bytes(figure: Figure, kind: str, title: str | None = None, dpi: int = DPI) -> bytes:
+def figure_bytes(figure: Figure, kind: str, title: str = "", dpi: int = DPI) -> bytes:
     """Return a figure as a PNG, PDF or SVG file; equal figures give equal files."""
     from matplotlib import rc_context
 

@@ -292,8 +292,15 @@ class _Sheet:
         size = (self._width, self._height)
         self.figure = new_figure(*size) if dpi is None else new_figure(*size, dpi)
         if lines:
-            note_style = {"ha": "center", "va": "bottom", "fontsize": 6, "color": "0.35"}
-            self.figure.text(0.5, 0.06 / self._height, "\n".join(lines), **note_style)
+            self.figure.text(
+                0.5,
+                0.06 / self._height,
+                "\n".join(lines),
+                ha="center",
+                va="bottom",
+                fontsize=6,
+                color="0.35",
+            )
 
     def add_row(self, label: str, values: Sequence[Floats], scale: Scale, beside: int = 0) -> None:
         """Add a map; with `beside` it stands in the last row, after that many others."""
@@ -366,7 +373,7 @@ class _Sheet:
             orientation="horizontal",
             extend=beyond,
         )
-        bar.outline.set_linewidth(0.5)  # type: ignore[operator]
+        bar.outline.set_linewidth(0.5)
         bar.ax.tick_params(labelsize=7, width=0.5, length=2)
         return bar.ax
 

@@ -90,12 +90,14 @@ def read_choice(folder: Path) -> Choice | None:
         try:
             table = {str(name): _numbers(column) for name, column in record["table"].items()}
             recommended = record["recommended"]
+            if recommended is not None:
+                recommended = int(recommended)
             others = tuple(int(n) for n in record.get("others", []))
             settings = dict(record.get("settings", {}))
             reasons = [str(reason) for reason in record["reasons"]]
             lengths = {len(column) for column in table.values()}
-            if len(lengths) != 1 or not isinstance(recommended, int | float | None):
-                raise ValueError("columns of different lengths, or no number")
+            if len(lengths) != 1:
+                raise ValueError("columns of different lengths")
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise Unreadable(f"is not a record as {_COMMAND} writes it: {problem}") from None
     return Choice(table, recommended, tuple(reasons), settings, others)
