@@ -25,9 +25,8 @@
     for the paper model.zip, diagnostics.npz                                       what `load_model`
     and the report read components.png, report.html                                      all
     components; the page
-    figures/                                                         every other panel of the page
-    as PNG and PDF tables/                                                          what the page
-    shows and no table above has
+    figures/                                                         charts of the page, as SVG
+    tables/                                                          numbers of the page
 
 `icofactor.io.publish` makes them appear together and lists them with those that `select`, `report`
 and others add, so that overwriting replaces all of them and nothing else. No table has the name of

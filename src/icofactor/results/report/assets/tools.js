@@ -52,15 +52,9 @@ const tip = {
   hide() { document.getElementById("tip").hidden = true; },
 };
 
-function bytesOf(text) {
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes;
-}
-
 /** The arrays of the page: base64 and deflate undone, and each found by its ticket. */
 async function unpack(text) {
-  const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : bytesOf(atob(text)); // the former is newer, and quicker
+  const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)); // the former is newer, and quicker
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = await new Response(stream).arrayBuffer();
   const kinds = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };

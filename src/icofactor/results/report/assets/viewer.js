@@ -73,7 +73,6 @@ class Viewer {
     this.finish(this.surface);
     this.finish(this.line);
     new ResizeObserver(() => this.resize()).observe(stage);
-    addEventListener("resize", () => this.resize());
     this.listen();
   }
 
@@ -166,11 +165,6 @@ class Viewer {
 
   /** What to paint: {values, known} over all vertices, {mode, low, high, cut} and the ramp's bytes; with `marks`, the labels' numbers too. */
   setPaint(paint) {
-    this.upload(paint);
-    this.draw();
-  }
-
-  upload(paint) {
     const gl = this.gl;
     this.paint = paint;
     for (const half of this.halves) {
@@ -189,6 +183,7 @@ class Viewer {
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB8, paint.ramp.length / 3, 1, 0, gl.RGB, gl.UNSIGNED_BYTE, paint.ramp);
     for (const key of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, key, gl.LINEAR);
     for (const key of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, key, gl.CLAMP_TO_EDGE);
+    this.draw();
   }
 
   /** Lateral views above, medial ones below; one hemisphere has its two views side by side. */
@@ -206,7 +201,8 @@ class Viewer {
   resize(again = false) {
     const width = this.stage.clientWidth;
     if (!width || !this.panes) return;
-    const { height, tight, dense } = this.arrange(width);
+    const height = this.arrange(width);
+    const { tight, dense } = this;
     this.stage.style.height = `${height}px`;
     this.stage.classList.toggle("tight", tight);
     const size = [Math.round(width * dense), Math.round(height * dense)];
@@ -217,7 +213,7 @@ class Viewer {
     this.draw();
   }
 
-  /** Place the panes in two columns; return their height, and pixels of the screen per pixel of the page. */
+  /** Place the panes in two columns and return their height. */
   arrange(width) {
     const rows = this.panes.length / 2;
     const paneWidth = width / 2;
@@ -228,7 +224,8 @@ class Viewer {
     const paneHeight = this.tight ? (tall / wide) * (paneWidth - 6) + 34 : roomy;
     for (const pane of this.panes)
       Object.assign(pane, { x: pane.column * paneWidth, y: pane.row * paneHeight, width: paneWidth, height: paneHeight });
-    return { height: Math.round(paneHeight * rows), tight: this.tight, dense: (this.dense = Math.min(2, window.devicePixelRatio || 1)) };
+    this.dense = Math.min(2, window.devicePixelRatio || 1);
+    return Math.round(paneHeight * rows);
   }
 
   /** Directions of a pane on the page. The right hemisphere mirrors the left one, so that like places stay in view. */
@@ -260,10 +257,7 @@ class Viewer {
   }
 
   draw() {
-    if (this.paint && this.panes?.[0].width) this.drawPanes();
-  }
-
-  drawPanes() {
+    if (!this.paint || !this.panes?.[0].width) return;
     const { gl, dense } = this;
     const height = this.canvas.height;
     gl.clearColor(1, 1, 1, 1);
