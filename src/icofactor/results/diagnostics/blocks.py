@@ -118,7 +118,7 @@ def _compare_strip(
     centred /= scale[:, None]
     projected = centred @ shared["Z"]
     variance = np.square(centred, out=centred)
-    # Sites without variance have an infinite scale: their z-scores, and what is left of them, are 0.
+    # Sites without variance have an infinite scale: their z-scores and residuals are 0.
     units = np.square(np.where(np.isfinite(scale), scale, 0.0))
     weighted_residual = weighed(residual, weights)
     return {

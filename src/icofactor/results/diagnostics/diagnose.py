@@ -272,7 +272,7 @@ def _convergence(model: Any) -> Convergence:
 
 
 def _thinned(n: int) -> np.ndarray:
-    """At most so many of the numbers 0 to n − 1: dense at first, where objectives fall, then even."""
+    """Return some of the numbers 0 to n − 1: dense at first, where objectives fall, then even."""
     if n <= _MOST_POINTS:
         return np.arange(n)
     early = np.geomspace(1, n - 1, _MOST_POINTS // 2)
@@ -328,10 +328,10 @@ def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
 
 
 def _from_zero(values: np.ndarray) -> np.ndarray:
-    """Return values whose cube roots are nearly normal: values ≥ 0 as they are, signed ones shifted.
+    """Return values whose cube roots are nearly normal: signed values are shifted, others not.
 
-    Signed values that lean to the left are mirrored first. The shift puts the cube roots of the 10th
-    and 90th percentiles at equal distances from that of the median, as nearly as it can.
+    Signed values that lean to the left are mirrored first. The shift puts the cube roots of the
+    10th and 90th percentiles at equal distances from that of the median, as nearly as it can.
     """
     if values.min() == values.max():
         return np.zeros_like(values)

@@ -198,7 +198,9 @@ def draw_bars(charts: Sequence[Bars]) -> Figure:
             colour = (BLUE, ORANGE)[number]
             axes.bar(np.arange(k) + shift, values, width, color=colour, label=name)
         if len(chart.series) > 1:
-            axes.legend()
+            # Room for the legend above the bars.
+            axes.margins(y=0.25)
+            axes.legend(loc="upper right", ncols=len(chart.series))
         if chart.line is not None:
             axes.axhline(chart.line, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
         _component_ticks(axes, k)

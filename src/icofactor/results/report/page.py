@@ -179,6 +179,7 @@ def _section(panel: Panel, image: Markup, tables: Mapping[str, str]) -> Markup:
         "section",
         element("h3", panel.title, id=title_anchor),
         paragraph(panel.intro, class_="about") if panel.intro else NOTHING,
+        bullets(panel.lines),
         image,
         panel.body,
         _table_links(panel.tables, tables),

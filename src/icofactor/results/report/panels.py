@@ -90,6 +90,7 @@ class Panel:
     name : of its anchor, and of its file in figures/
     title : its heading
     intro : what a reader needs to know to read it
+    lines : sentences about the results, before the chart
     figure : its chart; None without one
     body : what follows the chart
     tables : where its numbers are, as far as the files exist
@@ -101,6 +102,7 @@ class Panel:
     figure: Figure | None = None
     body: Markup = NOTHING
     tables: tuple[str, ...] = ()
+    lines: Sequence[str] = ()
 
 
 def panels_by_part(fit: FitDescription) -> Iterator[tuple[str, Iterator[Panel]]]:
@@ -607,10 +609,10 @@ def trust_panel(fit: FitDescription) -> Panel:
         for j, row in enumerate(zip(*columns.values(), strict=True), 1)
     ]
     heads = ["component", *columns]
-    body = join([bullets(lines), table(heads, rows, range(len(heads)))])
+    body = table(heads, rows, range(len(heads)))
     tables = (_COMPONENTS, "stability.tsv", _SUMMARY)
     title = "Variance and stability of each component"
-    return Panel("trust", title, "", charts.draw_bars(bars), body, tables)
+    return Panel("trust", title, "", charts.draw_bars(bars), body, tables, lines)
 
 
 def _percents(series: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -657,9 +659,10 @@ def selection_panel(fit: FitDescription) -> Panel | None:
     intro = (
         "Curves over numbers of components, from icofactor select; grey: the recommended number."
     )
-    body = join([bullets(choice.reasons), folded])
     figure = charts.draw_selection(choice)
-    return Panel("selection", "How many components", intro, figure, body, ("selection.tsv",))
+    tables = ("selection.tsv",)
+    title = "How many components"
+    return Panel("selection", title, intro, figure, folded, tables, choice.reasons)
 
 
 def similarity_panel(fit: FitDescription) -> Panel | None:

@@ -301,7 +301,7 @@ def _nearest(vertices: Floats, points: Floats) -> Ints:
 
 
 def outward(vertices: Floats, triangles: Ints) -> Ints:
-    """Return triangles that are seen counterclockwise from outside; right spheres may be mirrored."""
+    """Return triangles as seen counterclockwise from outside; right spheres may be mirrored."""
     a, b, c = np.moveaxis((vertices - vertices.mean(axis=0))[triangles], 1, 0)
     return triangles if np.einsum("ij,ij->", a, np.cross(b, c)) > 0 else triangles[:, ::-1]
 
@@ -438,7 +438,7 @@ class Lines:
 
 
 def face_lines(sites: Sites, faces: np.ndarray, half: int, hemisphere: Hemisphere) -> Lines:
-    """Return edges of the active `faces` (level, index) in hemisphere number `half` of the sites."""
+    """Return edges of the active `faces` (level, index) in hemisphere number `half`."""
     faces = faces[sites.face_hemisphere(faces[:, 0], faces[:, 1]) == half]
     parcels = sites.regions is not None and (faces[:, 0] == sites.max_level).all()
     if not len(faces) or not hemisphere.unit.any() or parcels:

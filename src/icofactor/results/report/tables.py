@@ -56,7 +56,7 @@ _COLUMNS = {
     "faces_divided": "1 where faces were divided",
     "group": "Value of the column",
     **{
-        name: f"{name.replace('_', ' ').capitalize()} of the objectives of the starts, or of loadings"
+        name: f"{name.replace('_', ' ').capitalize()} of objectives of starts, or of loadings"
         for name in _SPREAD
     },
 }
