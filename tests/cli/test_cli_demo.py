@@ -132,4 +132,4 @@ def test_progress_goes_to_the_error_stream(
     assert not (tmp_path / "out" / "figures").exists()
     out, err = capsys.readouterr()
     assert out.startswith("Cohort(4 subjects")
-    assert all(stage in err for stage in ("simulation", "statistics", "starts", "lift", "figure"))
+    assert all(stage in err for stage in ("simulation", "statistics", "starts", "lift", "report"))

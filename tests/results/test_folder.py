@@ -219,7 +219,8 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     files = write_fit(fit, FitFolder(out, figures=False))
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
-    assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | MORE
+    names = {file.relative_to(out).as_posix() for file in files}
+    assert names == maps | ALWAYS | MORE | {"tables/groups.tsv"}
     assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
     assert list_of(out) == {file.relative_to(out).as_posix(): hash_file(file) for file in files}
     assert not undescribed(out)
@@ -265,11 +266,10 @@ def test_a_folder_of_figures_is_refused_before_there_is_a_fit(tmp_path: Path) ->
         FitFolder(tmp_path)
     FitFolder(tmp_path, figures=False)
     FitFolder(tmp_path, overwrite=True)
-    (tmp_path / "figures" / "maps.png").write_text("mine")
-    with pytest.raises(
-        ExistsError, match=r"maps\.png exists and is not a result that this command may replace"
-    ):
+    (tmp_path / "figures" / "maps.svg").write_text("mine")
+    with pytest.raises(ExistsError) as raised:
         FitFolder(tmp_path, overwrite=True)
+    assert raised.value.path == str(tmp_path / "figures" / "maps.svg")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -891,9 +891,9 @@ def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(
     assert {
         "hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii",
         "report.html",
-        "loadings.png",
+        "loadings.svg",
     } < names
-    assert not {"components.png", "maps.png"} & names
+    assert not {"components.png", "maps.svg"} & names
 
 
 @pytest.mark.slow
