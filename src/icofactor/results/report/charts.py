@@ -34,8 +34,8 @@ ORANGE = "#d55e00"
 GREY = "#8c8c8c"
 # Dots of a chart that stay vectors; more become one picture inside the figure.
 _MOST_VECTORS = 400
-# Small charts in a figure of many: as many as a page of print holds.
-MOST_SMALL = 12
+# Small charts in one figure: the clearest relations, as the table has all.
+MOST_SMALL = 6
 # Terms of a formula that are drawn; the table has all.
 _MOST_TERMS = 12
 # Inches around the axes of a chart: left, right, bottom, top.
@@ -335,7 +335,8 @@ def draw_relations(
     d: Diagnostics, relations: Sequence[tuple[Association | Grouping, int]], names: Sequence[str]
 ) -> Figure:
     """Draw the loadings of a component against a column of the participants, for each pair."""
-    figure, all_axes = _small_axes(len(relations))
+    labels = [item.labels for item, _ in relations if isinstance(item, Grouping)]
+    figure, all_axes = _small_axes(len(relations), labels)
     for axes, (item, j) in zip(all_axes, relations, strict=True):
         loadings = d.loadings[:, j]
         if isinstance(item, Association):
@@ -361,7 +362,8 @@ def draw_adjusted(
     """Draw adjusted loadings along a column, with what the model expects; for each (column, number
     of the loading).
     """
-    figure, all_axes = _small_axes(len(charts))
+    labels = [column.labels for column, _ in charts if column.labels is not None]
+    figure, all_axes = _small_axes(len(charts), labels)
     k = len(names)
     for axes, (column, loading) in zip(all_axes, charts, strict=True):
         mean, low, high = column.expected[:, :, loading]
@@ -383,14 +385,15 @@ def draw_adjusted(
     return figure
 
 
-def _small_axes(n: int) -> tuple[Figure, list[Axes]]:
-    """Return small axes in rows of three, so that their text can be read on a phone."""
+def _small_axes(n: int, labels: Sequence[Sequence[str]]) -> tuple[Figure, list[Axes]]:
+    """Return small axes in rows of three, with room for these names of groups below."""
     from matplotlib.ticker import MaxNLocator
 
     n_columns = min(3, n)
     n_rows = -(-n // n_columns)
-    size = (max(2.6 * n_columns, 3.2), 2.5 * n_rows)
-    figure, axes = _new_axes(*size, n_rows, n_columns, margins=(0.55, 0.12, 0.55, 0.45))
+    below = 1.15 if any(map(_on_end, labels)) else 0.55
+    size = (max(2.6 * n_columns, 3.2), (1.95 + below) * n_rows)
+    figure, axes = _new_axes(*size, n_rows, n_columns, margins=(0.55, 0.12, below, 0.45))
     for extra in axes[n:]:
         extra.set_axis_off()
     for number, used in enumerate(axes[:n]):
@@ -414,12 +417,14 @@ def _shortened(text: str, width: int) -> str:
 
 def _group_ticks(axes: Axes, positions: Any, labels: Sequence[str]) -> None:
     """Name groups under an axis; long names stand on end."""
-    # Letters that fit under all groups together.
-    room = 26 // len(labels)
-    vertical = max(map(len, labels)) > room
-    most = 12 if vertical else room
-    names = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
-    axes.set_xticks(list(positions), names, rotation=90 if vertical and len(labels) > 2 else 0)
+    names = [label if len(label) <= 12 else f"{label[:11]}…" for label in labels]
+    axes.set_xticks(list(positions), names, rotation=90 if _on_end(labels) else 0)
+
+
+def _on_end(labels: Sequence[str]) -> bool:
+    """Whether names of groups are too long to stand side by side."""
+    # About 26 letters fit under all groups together.
+    return len(labels) > 2 and max(map(len, labels)) > 26 // len(labels)
 
 
 def _dots_with_line(axes: Axes, x: Floats, y: Floats) -> None:

@@ -427,7 +427,7 @@ def participants_panel(fit: FitDescription) -> Panel | None:
             relation[0].p[relation[1]],
             -abs(strength_of(relation[0])[relation[1]]),
         ),
-    )[: charts.MOST_SMALL // 2]
+    )[: charts.MOST_SMALL]
     intro = (
         "Numeric columns: Pearson's r. Categories: η², the share of variance between groups; boxes "
         "show quartiles and extremes. Bold: p < 0.05 by permutations, corrected over components, "
@@ -499,7 +499,7 @@ def adjusted_panel(fit: FitDescription) -> Panel | None:
     tests = tables.tests
     order = np.argsort(np.nan_to_num(tests["p"], nan=2.0), kind="stable").tolist()
     pairs = [(tests["column"][i], tests["loading"][i]) for i in order if tests["column"][i] >= 0]
-    first = list(dict.fromkeys(pairs))[: charts.MOST_SMALL // 2]
+    first = list(dict.fromkeys(pairs))[: charts.MOST_SMALL]
     if not first:
         return None
     drawn = [(tables.columns[column], loading) for column, loading in first]
