@@ -97,7 +97,7 @@ def files(tmp_path: Path) -> Files:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure and no page, which take longer than all else; the stories draw them."""
 
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
     monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
 
 
