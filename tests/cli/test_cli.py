@@ -187,7 +187,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("icofactor.results.folder.render_page", raising(problem))
+    monkeypatch.setattr("icofactor.results.report.page.draw_report", raising(problem))
     out = tmp_path / "new" / "out"
     assert main(["demo", str(out), *SMALL]) == status
     assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")

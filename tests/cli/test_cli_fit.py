@@ -20,6 +20,7 @@ from icofactor.cli.estimate import fit_memory, in_bytes, memory_to_write, pass_m
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.results.recurrence_text import in_one_line
+from icofactor.results.report.page import Report
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
@@ -98,7 +99,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure and no page, which take longer than all else; the stories draw them."""
 
     monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
-    monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
+    monkeypatch.setattr("icofactor.results.report.page.draw_report", lambda *more: Report("", {}))
 
 
 def left_in(root: Path) -> list[str]:

@@ -24,10 +24,12 @@ from icofactor.results.report.selection_files import (
 ASSOCIATIONS = "associations.tsv"
 _EXPECTED = "associations_expected.tsv"
 _ADJUSTED = "associations_adjusted.tsv"
+# Files of --pls and --reference.
 _LATENT = "pls.tsv"
 _VARIABLES = "pls_variables.tsv"
 _NORM = "normative.tsv"
 _COMMAND = "icofactor associate"
+# Columns that the page needs of each table.
 _TEST_WORDS = ("component", "kind", "term", "statistic")
 _TEST_NUMBERS = (
     *("estimate", "ci_low", "ci_high", "value", "df", "df_residual", "partial_r2", "standardized"),
@@ -239,6 +241,7 @@ def _is_of_fit(folder: Path, record: Mapping[str, Any]) -> bool:
     source = source if isinstance(source, dict) else {}
     files = [folder / name for name in (MODEL, LOADINGS) if (folder / name).is_file()]
     same = any(source.get("sha256") == hash_file(path) for path in files)
+    # Tests of a table of new people may lie beside the fit: they are not about its loadings.
     other_table = str(source.get("path")).endswith(".tsv")
     check_fit(same or other_table, _COMMAND)
     return same
@@ -262,6 +265,7 @@ def _adjusted_columns(
         expected = np.array([curves[name] for name in _ENDS]).reshape(3, -1, k)
         adjusted = np.array([points[name] for name in names]).T
         columns = []
+        # The tables have the rows of one column after those of another.
         for name in dict.fromkeys(cells):
             on_curve = curve_column == name
             rows = np.flatnonzero(point_column == name)

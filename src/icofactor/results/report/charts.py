@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NormTables,
     )
 
+# Colours that colour-blind readers can tell apart (Okabe and Ito, slightly darker).
 BLUE = "#0b6ea8"
 ORANGE = "#d55e00"
 GREY = "#8c8c8c"
@@ -100,6 +101,7 @@ def _dots(axes: Axes, x: Floats, y: Floats, colour: str = BLUE, **style: Any) ->
         y,
         color=colour,
         linewidths=0,
+        # Many dots lie on each other: together they show how dense they are.
         alpha=float(np.clip(600 / max(n, 1), 0.05, 0.6)),
         rasterized=n > _MOST_VECTORS,
         **style,
@@ -133,6 +135,7 @@ def draw_convergence(d: Diagnostics) -> Figure:
         # One entry in the legend for all of them.
         name = "refinements" if number == 0 else None
         axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=name)
+    # Update 0 is the start, which a logarithmic axis lacks.
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(1, max(2, int(c.updates[-1])))
     # The objective of the start itself is far above the others.
@@ -141,12 +144,14 @@ def draw_convergence(d: Diagnostics) -> Figure:
     top = float(np.nanmax(objectives))
     if c.n_starts > 1 and c.band.shape[1] > 1:
         top = max(top, float(np.nanmax(c.band[4][1:])))
+    # A penalized objective may be negative.
     if bottom > 0:
         axes.set_yscale("log")
         if top < 20 * bottom:
             axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: power_text(value))
+    # A little room, so that the last step does not lie on the axis.
     axes.set_ylim(bottom / 1.01 if bottom > 0 else bottom, top * 1.05 if top > 0 else top)
     axes.xaxis.set_major_formatter(lambda value, _: power_text(value))
     axes.set(xlabel="update", ylabel="objective")
@@ -271,6 +276,7 @@ def draw_loadings(d: Diagnostics, signed: bool) -> Figure:
         for branches in tree.collections:
             branches.set_linewidth(0.5)
     tree.set_axis_off()
+    # The largest loadings would leave no colours for the others.
     top = float(np.percentile(np.abs(d.loadings), 99)) or 1.0
     image = axes.imshow(
         d.loadings[np.ix_(d.order, d.component_order)],
@@ -394,6 +400,7 @@ def _small_axes(n: int, labels: Sequence[Sequence[str]]) -> tuple[Figure, list[A
     below = 1.15 if any(map(_on_end, labels)) else 0.55
     size = (max(2.6 * n_columns, 3.2), (1.95 + below) * n_rows)
     figure, axes = _new_axes(*size, n_rows, n_columns, margins=(0.55, 0.12, below, 0.45))
+    # The last row may not be full.
     for extra in axes[n:]:
         extra.set_axis_off()
     for number, used in enumerate(axes[:n]):
@@ -406,6 +413,7 @@ def _small_axes(n: int, labels: Sequence[Sequence[str]]) -> tuple[Figure, list[A
 
 def _small_title(axes: Axes, name: str, j: int, facts: str) -> None:
     """Write the component, its name without shares, and the facts above small axes."""
+    # The page has the shares of regions.
     plain = re.sub(r" \([\d.]+ %\)", "", name)
     title = f"Component {j + 1}" + (f": {plain}" if plain else "")
     axes.set_title(f"{_shortened(title, 36)}\n{facts}" if facts else _shortened(title, 36), pad=4)
@@ -453,6 +461,7 @@ def draw_effects(tables: AssociationTables, k: int) -> Figure:
         positions = tests["component"][rows]
         clear = tests["p"][rows] < 0.05
         colours = np.where(clear, ORANGE, GREY)
+        # A category of several levels has no estimate, but a size of its effects.
         several_columns = bool(np.isnan(tests["estimate"][rows]).all())
         sizes = tests["standardized" if several_columns else "estimate"][rows]
         if not several_columns:
@@ -484,6 +493,7 @@ def draw_norm(norm: NormTables) -> Figure:
             (False, ORANGE, 0.18, "others"),
         ):
             rows = norm.reference == reference
+            # Both groups stand beside each other, and people side by side.
             positions = np.arange(k)[None] + (shift + spread[rows])[:, None]
             _dots(axes, positions.ravel(), scores[rows].ravel(), colour, s=6, label=label)
         for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):

@@ -141,6 +141,7 @@ def plot_components(
     limits = tops if scale == "each" else np.broadcast_to(tops.max(axis=0), tops.shape)
     colours = _map_colours(cmap, signed=bool(np.nanmin(maps) < 0))
 
+    # The name of a component stands beside its first measure only.
     sheet = _Sheet(
         cortex,
         surface,
@@ -379,6 +380,7 @@ class _Sheet:
 
     def add_keys(self, k: int) -> None:
         """Add the numbers of the components on their colours beside the last row."""
+        # Many keys need small letters to have room beside the brains.
         many = k > 25
         per_row = 10 if many else 5
         step = (_BAR_WIDTH - 0.1) / per_row

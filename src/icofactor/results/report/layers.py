@@ -47,6 +47,7 @@ class Block:
         """Append an array of uint8, uint16, uint32 or float32, aligned to four bytes."""
         data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
         ticket = {"type": str(array.dtype), "at": self._size, "n": int(array.size)}
+        # JavaScript reads arrays of numbers only from multiples of their size.
         padded = data + b"\0" * (-len(data) % 4)
         self._pieces.append(padded)
         self._size += len(padded)
@@ -109,6 +110,7 @@ def quantised(values: np.ndarray) -> tuple[np.ndarray, float, float]:
 
 def _cortex(fit: FitDescription, block: Block) -> dict[str, Any]:
     cortex = fit.cortex
+    # The script chooses among these without drawing a page again.
     names = (*colours.SEQUENTIAL, "diverging")
     return {
         "shapes": cortex.shapes,
@@ -134,6 +136,7 @@ def _half(fit: FitDescription, number: int, block: Block) -> dict[str, Any]:
         "vertices": None if drawn_all else block.indices(half.vertices, 2**32),
         "triangles": block.indices(half.triangles, n),
         "shapes": [_shape(half, name, block) for name in fit.cortex.shapes],
+        # From −1 to 1 in 255 steps.
         "folding": block.put(np.round(127.5 + 127.5 * half.folding).astype(np.uint8)),
         "lines": {
             "corners": block.indices(lines.corners, n),

@@ -16,6 +16,7 @@ class Markup(str):
     __slots__ = ()
 
 
+# What a panel puts where it has nothing to say.
 NOTHING = Markup("")
 
 
@@ -71,10 +72,12 @@ def table(
 
     Parameters
     ----------
+    rows : cells; markup is a whole cell, other text is put into one.
     numeric : columns of numbers, which stand at the right.
     search : label of a field that searches the first column; None for a table without one.
     """
-    classes = ["number" if column in set(numeric) else None for column in range(len(heads))]
+    numeric = set(numeric)
+    classes = ["number" if column in numeric else None for column in range(len(heads))]
     head = [
         element("th", name, scope="col", class_=class_)
         for name, class_ in zip(heads, classes, strict=True)
@@ -82,9 +85,8 @@ def table(
     body = []
     for row in rows:
         cells = [
-            cell
-            if cell.startswith("<td") and isinstance(cell, Markup)
-            else element("td", cell, class_=class_)
+            # A panel may bring a cell with colours of its own.
+            cell if isinstance(cell, Markup) else element("td", cell, class_=class_)
             for cell, class_ in zip(row, classes, strict=True)
         ]
         body.append(element("tr", *cells))
@@ -115,6 +117,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "n/a"
     rounded = float(f"{value:.{digits - 1}e}")
     size = abs(rounded)
+    # Very large and very small numbers are easier to read as powers of ten.
     if size and (size >= 1e6 or size < 1e-4):
         mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
         text = f"{float(mantissa):g}e{int(power)}"

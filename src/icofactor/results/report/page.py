@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 # All components on one sheet.
 COMPONENTS = "components.png"
+# A figure of every fit: its name is checked before there is one.
 _EVERY_FIT = f"{FIGURES}/loadings.svg"
+# In this order: each uses those before it.
 SCRIPTS = ("tools.js", "viewer.js", "page.js")
 # Charts up to this width, in inches, fit a phone; others scroll within their panel.
 _NARROW = 5.0
@@ -87,6 +89,7 @@ def draw_report(
     if fit.model.measures_ is not None:
         contents.insert(0, _link("measures", "Measures"))
     for title, panels in panels_by_part(fit):
+        # Panels are drawn in this loop, one after the other: only one figure is in memory.
         sections = []
         links = []
         for panel in panels:
@@ -126,7 +129,31 @@ def draw_report(
 
 
 def render_page(fit: FitDescription, tables: Mapping[str, str] | None = None) -> str:
-    """Return the page as text; see `draw_report`."""
+    """Return the page as text.
+
+    Parameters
+    ----------
+    fit : FitDescription
+        What to show.
+    tables : mapping of str to str, optional
+        Name of a table → its address relative to the page, for links.
+
+    Returns
+    -------
+    str
+        HTML that needs no other file.
+
+    Examples
+    --------
+    >>> import icofactor as ico
+    >>> from icofactor.results.description import FitDescription
+    >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
+    >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(cohort)
+    >>> diagnostics = ico.diagnostics.diagnose(model, cohort, n_permutations=20)
+    >>> page = ico.report.render_page(FitDescription.of(model, diagnostics))
+    >>> page.startswith("<!DOCTYPE html>")
+    True
+    """
     return draw_report(fit, tables).page
 
 
@@ -159,7 +186,7 @@ def _chart(panel: Panel, svg: bytes) -> Markup:
     image = element(
         "img",
         src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
-        # A browser counts 96 pixels to an inch.
+        # A browser counts 96 pixels to an inch. With its size known, the page does not jump.
         width=f"{96 * width:.0f}",
         height=f"{96 * height:.0f}",
         alt=f"Chart: {panel.title}. {panel.intro}".strip(),
@@ -235,6 +262,7 @@ def _people(fit: FitDescription) -> str:
 def _place(fit: FitDescription) -> str:
     sites = fit.model.sites_
     mesh = mesh_text(sites)
+    # An atlas has both hemispheres, or says which it has.
     if sites.regions is not None:
         return f"{counted(len(sites.regions.names), 'region')} of {mesh}"
     sides = {"both": "both hemispheres of ", "left": "left hemisphere of "}
@@ -327,6 +355,7 @@ def _cortex(fit: FitDescription) -> Markup:
         pieces = [heading]
         if note:
             pieces.append(paragraph(note, class_="about"))
+        # Also seen where the browser has no WebGL or no scripts.
         picture = element("div", *parcellation_pictures(fit, caption), class_="paper")
         viewer = element("div", id="viewer")
         body = join([*pieces, picture, viewer])

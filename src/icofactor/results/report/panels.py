@@ -76,6 +76,7 @@ _CLEAR = 0.05
 _SHRINK = 1.5
 # Other starts reach a component less often than this: worth a line beside its map.
 _RARE = 0.5
+# Tables of the fit that panels link.
 _COMPONENTS = "desc-icofactor_components.tsv"
 _LOADINGS = "desc-icofactor_loadings.tsv"
 _SUMMARY = "tables/summary.tsv"
@@ -119,6 +120,7 @@ def components_panel(fit: FitDescription) -> Panel:
     """Map, size, trust and relations of every component."""
     d = fit.diagnostics
     pictures = component_pictures(fit)
+    # Regions of a table without an atlas lie nowhere.
     place = "regions" if fit.model.sites_.regions is not None and not pictures else "cortex"
     stability = fit.selection.stability
     recurrence = fit.model.recurrence_
@@ -250,6 +252,7 @@ def _relations_of(fit: FitDescription, j: int) -> list[Markup]:
             strength = f"{symbol} = {fixed(strength_of(item)[j])}"
             relations.append((item.p[j], f"{item.called}: {strength}"))
     lines = []
+    # Four lines are as high as the map beside them.
     for p, text in sorted(relations, key=lambda relation: relation[0])[:4]:
         line = f"{text}, {probability(p)}"
         lines.append(element("strong", line) if p < _CLEAR else join([line]))
@@ -440,6 +443,7 @@ def participants_panel(fit: FitDescription) -> Panel | None:
 
 def _cell(value: float, p: float) -> Markup:
     """Return a cell coloured by a value from −1 to 1, bold where p is small."""
+    # The style has four shades for either sign.
     level = int(np.ceil(4 * min(1.0, abs(value)))) if np.isfinite(value) else 0
     classes = f"number {'up' if value > 0 else 'down'}{level}"
     text = fixed(value)
@@ -497,8 +501,10 @@ def adjusted_panel(fit: FitDescription) -> Panel | None:
     if tables is None:
         return None
     tests = tables.tests
+    # Tests without p come last.
     order = np.argsort(np.nan_to_num(tests["p"], nan=2.0), kind="stable").tolist()
     pairs = [(tests["column"][i], tests["loading"][i]) for i in order if tests["column"][i] >= 0]
+    # A term and a contrast may be about one column.
     first = list(dict.fromkeys(pairs))[: charts.MOST_SMALL]
     if not first:
         return None
@@ -595,6 +601,7 @@ def trust_panel(fit: FitDescription) -> Panel:
             title = "% of other random starts on the same people that reach it"
             bars.append(charts.Bars(title, reached, 100 * ENOUGH))
     stability = fit.selection.stability
+    # Only after icofactor select --bootstrap.
     if stability is not None:
         resamples = {
             "mean": np.array(stability["stability"]),

@@ -87,6 +87,7 @@ def read_choice(folder: Path) -> Choice | None:
     if record is None:
         return None
     with naming(path, "record"):
+        # The file may have been edited: what is not as expected is one error.
         try:
             table = {str(name): _numbers(column) for name, column in record["table"].items()}
             recommended = record["recommended"]
@@ -171,8 +172,10 @@ def _read_loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray 
     measures = table.pop(MEASURE, None)
     with naming(path, "table"):
         if sessions is not None:
+            # Of several scans per person only some may be fitted.
             same = _are_scans(people, sessions, path.parent) and len(people) == len(subjects)
         elif measures is not None:
+            # Rows of a fit with shared maps are called PERSON_MEASURE.
             rows = zip(people, measures, strict=True)
             same = [f"{person}_{measure}" for person, measure in rows] == list(subjects)
         else:
