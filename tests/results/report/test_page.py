@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +27,13 @@ from icofactor.io.tables import read_table
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.results.description import FitDescription, read_fit
 from icofactor.results.folder import FitFolder, component_table, write_fit
+from icofactor.results.meaning import adjustments, verdict
+from icofactor.results.recurrence_text import undetermined
 from icofactor.results.report.layers import quantised, safe_json
 from icofactor.results.report.page import draw_report, render_page, write_page
 from icofactor.results.report.panels import FIGURE_NAMES, alone_is_a_share, clearest_columns
 from icofactor.results.report.selection_files import SelectionFiles
+from icofactor.results.report.tables import norm_summary
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.sites import Sites
 
@@ -428,3 +434,55 @@ def test_quantising_is_true_to_the_range(numbers: list[float]) -> None:
     np.testing.assert_array_equal(codes == 0, ~usable)
     back = low + (high - low) * (codes[usable].astype(float) - 1) / 65534
     assert (np.abs(back - values[usable]) <= 1e-5 * (high - low)).all()
+
+
+def test_w_scores_are_summarized_for_people_outside_the_reference() -> None:
+    scores = np.array([[5.0, 5.0], [-3.0, 0.0], [2.0, np.nan], [1.0, np.nan]])
+    norm = SimpleNamespace(scores=scores, reference=np.array([True, False, False, False]))
+    summary = norm_summary(norm)  # type: ignore[arg-type]
+    assert summary["others"].tolist() == [3, 1]
+    np.testing.assert_allclose(summary["mean"], [0, 0])
+    np.testing.assert_allclose([summary["below"], summary["above"]], [[1 / 3, 0], [1 / 3, 0]])
+
+
+def test_the_verdict_names_what_the_data_do_not_determine(fitted: Fitted) -> None:
+    fit = FitDescription.of(fitted.model, fitted.diagnostics)
+    before = fit.model.recurrence_
+    for beginning, share in {
+        "": [1.0, 0.9, 0.8],
+        "1 of 3": [1.0, 0.9, 0.2],
+        "2 of 3": [1.0, 0.2, 0.2],
+    }.items():
+        fit.model.recurrence_ = np.array(share)
+        assert undetermined(fit.model.recurrence_).startswith(beginning)
+        assert undetermined(fit.model.recurrence_) in verdict(fit).headline
+    fit.model.recurrence_ = before
+    for extent in ([0.2] * 3, [0.6, 0.6, 0.2], [0.9] * 3):
+        other = replace(fit, diagnostics=replace(fit.diagnostics, extent=np.array(extent)))
+        overlapping = any("overlap" in line for line in verdict(other).lines)
+        assert overlapping == (sum(extent) > 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [([0.9, 0.8, 0.7], "moderate (0.80)"), ([0.95], "high (0.95)"), ([np.nan], ""), (None, "")],
+)
+def test_measured_stability_is_in_the_verdict(fitted: Fitted, values: Any, word: str) -> None:
+    stability = None if values is None else {"stability": values}
+    files = SelectionFiles(stability=stability)
+    fit = FitDescription.of(fitted.model, fitted.diagnostics, selection=files)
+    assert verdict(fit).stability == word
+
+
+@pytest.mark.parametrize("harmonized", [True, False])
+@pytest.mark.parametrize("regressed", [True, False])
+def test_what_was_removed_is_called_by_its_name(
+    fitted: Fitted, harmonized: bool, regressed: bool
+) -> None:
+    """ComBat is not a regression."""
+    model = copy(fitted.model)
+    model.harmonization_ = SimpleNamespace(names=("site",), column="site") if harmonized else None
+    model.covariates_ = SimpleNamespace(names=("age",)) if regressed else None
+    named = dict(adjustments(model))
+    assert named.get("site", "").startswith("harmonized") == harmonized
+    assert named.get("age", "").startswith("regressed") == regressed

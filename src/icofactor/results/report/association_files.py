@@ -32,17 +32,15 @@ _COMMAND = "icofactor associate"
 # Columns that the page needs of each table.
 _TEST_WORDS = ("component", "kind", "term", "statistic")
 _TEST_NUMBERS = (
-    *("estimate", "ci_low", "ci_high", "value", "df", "df_residual", "partial_r2", "standardized"),
-    *("n", "p_theory", "p_corrected"),
+    *("estimate", "ci_low", "ci_high", "value", "partial_r2", "standardized"),
+    *("p_theory", "p_corrected"),
 )
 _ENDS = ("mean", "ci_low", "ci_high")
 _LATENT_NUMBERS = (
     *("explained", "p", "correlation", "component_reproducibility", "component_reproducibility_p"),
     *("measure_reproducibility", "measure_reproducibility_p"),
 )
-_VARIABLE_NUMBERS = (
-    *("latent_variable", "weight", "bootstrap_ratio", "correlation", "ci_low", "ci_high"),
-)
+_VARIABLE_NUMBERS = ("latent_variable", "correlation", "ci_low", "ci_high")
 _NORM_WORDS = (PERSON, "reference", "outside_reference")
 
 
@@ -79,7 +77,6 @@ class AssociationTables:
         corrected over all of them, or by theory without permutations; "column" is the number of the
         adjusted column, or −1.
     columns : one per column of the participants' table
-    people : names of the rows
     settings : how the tests were made
     measures : whose loadings were tested, those of all components of one measure after the other;
         () for one loading each
@@ -87,7 +84,6 @@ class AssociationTables:
 
     tests: Mapping[str, list[Any]]
     columns: tuple[AdjustedColumn, ...]
-    people: tuple[str, ...]
     settings: Mapping[str, Any]
     measures: tuple[str, ...] = ()
 
@@ -124,17 +120,13 @@ class NormTables:
 
     Attributes
     ----------
-    people : names of the rows
     reference : (n_rows,) bool, who is in the reference
-    outside : columns in which a row lies outside the reference, "" for none
     scores : (n_rows, k), NaN where there are none
     settings : how they were computed
     measures : as in `AssociationTables`; scores have k columns for each
     """
 
-    people: tuple[str, ...]
     reference: np.ndarray
-    outside: tuple[str, ...]
     scores: np.ndarray
     settings: Mapping[str, Any]
     measures: tuple[str, ...] = ()
@@ -161,7 +153,7 @@ def read_association_files(
         check_fit(len(names) == k * max(1, len(measures)), _COMMAND)
     loadings = [names.index(name) for name in tests["component"]]
     pairs = zip(tests["p_corrected"], tests["p_theory"], strict=True)
-    columns, people = _adjusted_columns(folder, names, settings["levels"])
+    columns = _adjusted_columns(folder, names, settings["levels"])
     column_names = [column.column for column in columns]
     tests |= {
         "loading": loadings,
@@ -170,7 +162,7 @@ def read_association_files(
         "p": [theory if np.isnan(corrected) else corrected for corrected, theory in pairs],
         "column": [_column_of(term, column_names) for term in tests["term"]],
     }
-    return AssociationTables(tests, columns, people, settings, measures)
+    return AssociationTables(tests, columns, settings, measures)
 
 
 def read_latent_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> LatentTables | None:
@@ -203,19 +195,11 @@ def read_norm_files(folder: Path, k: int, measures: tuple[str, ...] = ()) -> Nor
         check_fit(len(names) == k * max(1, len(measures)), _COMMAND)
         scores = np.array([numbers_in(table[name]) for name in names]).T
     return NormTables(
-        people=_row_names(table),
         reference=np.array([cell == "1" for cell in table["reference"]]),
-        outside=tuple("" if text == "n/a" else text for text in table["outside_reference"]),
         scores=scores,
         settings=settings,
         measures=measures,
     )
-
-
-def _row_names(table: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Return the person of each row, with the session where there are several."""
-    keys = [table[name] for name in (PERSON, SESSION) if name in table]
-    return tuple(" ".join(row) for row in zip(*keys, strict=True))
 
 
 def _settings(folder: Path, table: str, kinds: Mapping[str, type]) -> Mapping[str, Any] | None:
@@ -249,11 +233,11 @@ def _is_of_fit(folder: Path, record: Mapping[str, Any]) -> bool:
 
 def _adjusted_columns(
     folder: Path, names: Sequence[str], levels: Mapping[str, Any]
-) -> tuple[tuple[AdjustedColumn, ...], tuple[str, ...]]:
-    """Return the columns of the model, and the names of the rows."""
+) -> tuple[AdjustedColumn, ...]:
+    """Return the columns of the model."""
     words = ("column", "value", "component")
     curves = read_columns(folder / _EXPECTED, _COMMAND, words, _ENDS) or {}
-    points = read_columns(folder / _ADJUSTED, _COMMAND, (PERSON, "column", "value"), names) or {}
+    points = read_columns(folder / _ADJUSTED, _COMMAND, ("column", "value"), names) or {}
     with naming(folder / _EXPECTED, "table"):
         k = len(names)
         cells = curves.get("column", [])
@@ -282,7 +266,7 @@ def _adjusted_columns(
         n = len(columns[0].values)
         if any(len(column.values) != n for column in columns):
             raise Unreadable("is damaged: its columns do not have one row per person")
-    return tuple(columns), _row_names(points)[:n]
+    return tuple(columns)
 
 
 def _adjusted_column(

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from icofactor.assessment.selection.choice import Choice
-from icofactor.assessment.selection.choice import draw as draw_choice
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import names_of_bars
@@ -211,13 +209,6 @@ def draw_bars(charts: Sequence[Bars]) -> Figure:
         _component_ticks(axes, k)
         axes.set_title(chart.title)
     all_axes[-1].set_xlabel("component")
-    return figure
-
-
-@styled
-def draw_selection(choice: Choice) -> Figure:
-    """Draw the curves of a selection."""
-    figure: Figure = draw_choice(choice)
     return figure
 
 

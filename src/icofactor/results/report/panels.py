@@ -511,7 +511,7 @@ def adjusted_panel(fit: FitDescription) -> Panel | None:
     drawn = [(tables.columns[column], loading) for column, loading in first]
     intro = (
         "What the model expects along a column, the others held (orange, with its 95 % interval), "
-        f"and the {len(tables.people):,} people about it; the clearest tests."
+        f"and the {tables.settings['n_rows']:,} rows about it; the clearest tests."
     )
     figure = charts.draw_adjusted(drawn, fit.atlas_names, tables.measures)
     files = ("associations_expected.tsv", "associations_adjusted.tsv")
@@ -666,7 +666,7 @@ def selection_panel(fit: FitDescription) -> Panel | None:
     intro = (
         "Curves over numbers of components, from icofactor select; grey: the recommended number."
     )
-    figure = charts.draw_selection(choice)
+    figure = choice.plot()
     tables = ("selection.tsv",)
     title = "How many components"
     return Panel("selection", title, intro, figure, folded, tables, choice.reasons)
