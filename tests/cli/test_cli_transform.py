@@ -79,7 +79,7 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "CD-PNNMF",
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
+        patch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
         patch.setattr("icofactor.results.report.page.draw_report", lambda *more: Report("", {}))
         assert main([*words, "-o", str(root / "plain")]) == 0
         table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]

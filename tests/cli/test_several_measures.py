@@ -194,7 +194,7 @@ def test_confounds_of_each_measure(
     share: str, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fit takes them out of every measure, and new people's; selection and tests know of it."""
-    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     two, out = [str(stores / f"{name}.store") for name in ("thickness", "myelin")], tmp_path / "out"
     options = ["--share", share, "--scale", "variance", "--missing", "skip", "--level", "1"]
     asked = ["--covariates", "age,sex"]
@@ -291,7 +291,7 @@ def test_tables_of_regions_are_joined_too(
     share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They need no store; a measure that nobody listed is taken off the names of regions."""
-    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     X = {"thickness": toy_values(16), "mt30": toy_values(16, 1)}
     for name, values in X.items():
         for file in aparcstats2table(tmp_path / name, values):
@@ -379,7 +379,7 @@ def test_folders_of_several_measures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The measures of one tree, or a folder or pattern of each: the same fit as in Python."""
-    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: None)
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     given = {
         "--measure": [str(tree), "--measure", "thickness,sulc"],
         "NAME=": [f"{name}={tree}" for name in ("thickness", "sulc")],
