@@ -301,7 +301,7 @@ def test_commands_after_a_fit_of_parcels(tmp_path: Path) -> None:
     assert main(["associate", str(out), "--formula", "age", "-q", "--permutations", "100"]) == 0
     assert len(columns_of(out / "effects_by_region.tsv")["region"]) == N
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
-    assert "mean" in content_of(out / "report.html").columns("trust")
+    assert "stability" in content_of(out / "report.html").columns("trust")
     (tmp_path / "again").mkdir()
     second = write_toy_atlas(tmp_path / "again")  # names by the vertices of each parcel
     command = [

@@ -308,7 +308,7 @@ def test_figures_of_an_earlier_report_go_and_nothing_else(fitted: Fitted, tmp_pa
 def test_what_select_found_is_on_the_page(page: Page) -> None:
     assert page.rows["selection"][1:] == [["2", "0.100", "1"], ["3", "0.200", "n/a"]]
     stability = np.linspace(0.5, 0.95, 12).reshape(4, 3).mean(axis=0)
-    read = [as_number(cell) for cell in page.columns("trust")["mean"]]
+    read = [as_number(cell) for cell in page.columns("trust")["stability"]]
     np.testing.assert_allclose(read, stability, atol=6e-3)
     assert set(page.columns("atlas")["component"]) == {"1", "2", "3"}
 

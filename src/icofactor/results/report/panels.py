@@ -590,25 +590,27 @@ def _notes(settings: Mapping[str, Any]) -> Markup:
 def trust_panel(fit: FitDescription) -> Panel:
     """What each component explains, and whether other starts and other people give it."""
     d = fit.diagnostics
-    shares = {"alone": d.alone} if alone_is_a_share(fit) else {}
-    bars = [charts.Bars("% of between-subject variance", _percents({**shares, "unique": d.unique}))]
+    shares = {"alone (%)": d.alone} if alone_is_a_share(fit) else {}
+    bars = [
+        charts.Bars("% of between-subject variance", _percents({**shares, "unique (%)": d.unique}))
+    ]
     lines = [*verdict(fit).lines, *_about_variance(fit)]
     recurrence = fit.model.recurrence_
     if recurrence is not None:
         lines.append(recurrence_line(fit.model))
         if not np.isnan(recurrence).any():
-            reached = _percents({"reached": np.asarray(recurrence)})
+            reached = _percents({"reached (%)": np.asarray(recurrence)})
             title = "% of other random starts on the same people that reach it"
             bars.append(charts.Bars(title, reached, 100 * ENOUGH))
     stability = fit.selection.stability
     # Only after icofactor select --bootstrap.
     if stability is not None:
         resamples = {
-            "mean": np.array(stability["stability"]),
+            "stability": np.array(stability["stability"]),
             "5th percentile": np.array(stability["stability_5th_percentile"]),
         }
         bars.append(charts.Bars("Correlation with maps of resampled people", resamples))
-        errors = {"error": np.array(stability["relative_standard_error"])}
+        errors = {"standard error": np.array(stability["relative_standard_error"])}
         bars.append(charts.Bars("Standard error of the map / size of the map", errors))
     columns = {name: values for chart in bars for name, values in chart.series.items()}
     rows = [
