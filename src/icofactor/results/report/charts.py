@@ -109,7 +109,7 @@ def _dots(axes: Axes, x: Floats, y: Floats, colour: str = BLUE, **style: Any) ->
 @styled
 def draw_convergence(d: Diagnostics) -> Figure:
     """Draw the objective of the best start, and its spread over starts."""
-    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
     c = d.convergence
     # Objectives may be long numbers.
@@ -145,31 +145,17 @@ def draw_convergence(d: Diagnostics) -> Figure:
     # A penalized objective may be negative.
     if bottom > 0:
         axes.set_yscale("log")
-        if top < 20 * bottom:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(lambda value, _: power_text(value))
+    # Objectives may differ by less than a power of ten, which is where logarithmic axes have ticks.
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_minor_locator(NullLocator())
     # A little room, so that the last step does not lie on the axis.
     axes.set_ylim(bottom / 1.01 if bottom > 0 else bottom, top * 1.05 if top > 0 else top)
-    axes.xaxis.set_major_formatter(lambda value, _: power_text(value))
+    # Plain numbers are drawn faster than powers of ten.
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.set(xlabel="update", ylabel="objective")
     axes.legend()
     return figure
-
-
-def power_text(value: float) -> str:
-    """Return a number of a logarithmic axis as plain text, which is drawn faster than a formula.
-
-    Examples
-    --------
-    >>> power_text(1000), power_text(2e-5)
-    ('1,000', '2 × 10⁻⁵')
-    """
-    digits, _, power = f"{value:.6e}".partition("e")
-    if -4 < int(power) < 6:
-        return f"{value:,g}" if int(power) < 4 else f"{value:,.0f}"
-    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g} × 10{raised}".removeprefix("1 × ")
 
 
 @dataclass(frozen=True)
