@@ -143,6 +143,7 @@ def linear_shares(
     components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S), with Z the `deviations` of loadings from their mean.
     """
     gram = deviations.T @ deviations
+    # The rank must not depend on how large the loadings of a component are.
     scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
     gram, moments = gram / np.outer(scale, scale), moments / np.outer(scale, scale)
 

@@ -102,6 +102,7 @@ def diagnose(
     order, tree = _clustered(loadings)
     component_order, _ = _clustered(loadings.T, standard=True)
     l1_B, l1_C = _l1_norms(model, maps)
+    # Sites count by their weights, if they have any.
     residual = np.sqrt(sums.subject_error / weights.sum())
     convergence = _convergence(model)
     together = _correlation(loadings.T)
@@ -206,6 +207,7 @@ def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     C = np.asarray(model.solution_.C)
     solution_maps = np.ascontiguousarray((model.design_.matrix @ B).T)
     agreement = np.abs(_unit_rows(maps) @ _unit_rows(solution_maps).T)
+    # Each component of the solution is one map, however similar two of them are.
     _, column = linear_sum_assignment(-agreement)
     return np.abs(B).sum(axis=0)[column], np.abs(C).sum(axis=1)[column]
 
@@ -240,6 +242,7 @@ def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np
 
     n = len(rows)
     no_tree = np.empty((0, 4))
+    # Columns of loadings are alike where they correlate, whatever their size.
     points = standardised(rows.T).T if standard else standardised(rows)
     if n < 3:
         return np.arange(n), no_tree
@@ -253,9 +256,11 @@ def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np
 def _convergence(model: Any) -> Convergence:
     objective = np.asarray(model.solution_.objective, dtype=np.float64)
     n_updates = np.asarray(model.starts_.start_n_iter)
+    # Starts that were not promising were not continued, and have no objectives.
     continued = (n_updates > 0) | (n_updates.max() == 0)
     starts = np.asarray(model.starts_.objectives, dtype=np.float64)[continued]
     updates = _thinned(min(int(n_updates.max()) + 1, starts.shape[1]))
+    # A start that ended early has no objective after it; percentiles need a number.
     objectives = np.where(np.isfinite(starts[:, updates]), starts[:, updates], np.inf)
     band = np.percentile(objectives, (0, 25, 50, 75, 100), axis=0)
     best_updates = _thinned(len(objective))
@@ -290,6 +295,7 @@ def robust_z(values: np.ndarray, reference: np.ndarray | None = None) -> np.ndar
     reference = values if reference is None else reference
     middle = np.median(reference, axis=0)
     unit = 1.4826 * np.median(np.abs(reference - middle), axis=0)
+    # More than half of the values may be 0.
     unit = np.where(unit > 0, unit, reference.std(axis=0))
     return np.divide(values - middle, unit, out=np.zeros_like(values), where=unit > 0)
 
@@ -391,6 +397,7 @@ def peak_memory() -> int:
     except ImportError:  # Windows
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
     return int(peak if sys.platform == "darwin" else 1024 * peak)
 
 

@@ -154,6 +154,7 @@ def view_of(hemisphere: Hemisphere, shape: str, name: str) -> View:
         corners=vertex_numbers,
         weights=weights,
         grey=on_pixels(0.78 - 0.16 * hemisphere.folding),
+        # Even a surface that is seen from the side is not black.
         light=0.55 + 0.45 * on_pixels(brightness),
     )
 
@@ -179,6 +180,7 @@ def _barycentric(corners: Floats, points: Floats) -> Floats:
         _cross(b - a, points - a),
     ]
     weights = np.column_stack(parallelograms) / _cross(b - a, c - a)[:, None]
+    # The middle of a pixel at an edge may lie a little outside the triangle.
     weights = np.clip(weights, 0, 1)
     return weights / weights.sum(axis=1, keepdims=True)
 

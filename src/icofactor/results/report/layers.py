@@ -203,6 +203,7 @@ def _measure_layers(fit: FitDescription, block: Block) -> Iterator[dict[str, Any
             "scale": scale_label(model, d.units),
             "share": d.unique[j],
         }
+    # Cortex is 2 to 4 mm thick: a scale from 0 would waste half of its colours.
     low, high = _middle(d.median)
     for key, values, name, units, ends in (
         ("median", d.median, "Median over subjects", d.units, (low, high)),
@@ -232,6 +233,7 @@ def _measure_layers(fit: FitDescription, block: Block) -> Iterator[dict[str, Any
         "cut": 0.01,
         "units": "divisions",
     }
+    # Labels are not mixed between vertices, as values are.
     halves = labels_on_vertices(model.sites_, d.parcellation)
     name = "Parcellation: the largest component"
     yield {
@@ -255,6 +257,7 @@ def _error_layers(fit: FitDescription, block: Block) -> Iterator[dict[str, Any]]
     errors = fit.selection.component_se
     if errors is None:
         return
+    # With shared maps there is one error for all measures.
     separate_maps = measures is not None and measures.share == "loadings"
     by_measure = measures.maps(errors) if separate_maps else {"": errors}
     for number, (measure, one_measure) in enumerate(fit.by_measure()):

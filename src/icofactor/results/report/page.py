@@ -112,6 +112,7 @@ def draw_report(
         contents.append(_link(anchor, title, element("ul", *links)))
     script = "\n".join(asset(name) for name in SCRIPTS)
     style = asset("style.css")
+    # The policy names script and style by their hashes, so both go in unchanged.
     parts = {
         "policy": policy(script, style),
         "title": html.escape(f"icofactor: {title_of(fit)}"),

@@ -155,6 +155,7 @@ def cortex_or_reason(
     ----------
     subject_surfaces : surfaces of the people, whose mean is drawn on meshes that have no other.
     """
+    # Files of the subjects may have moved since the fit.
     paths = [Path(path) for path in subject_surfaces if Path(path).is_file()]
     standard = fsaverage_level(mesh_name_of(sites)) is not None
     if surfaces is None and paths and sites.placed and not standard:
@@ -255,6 +256,7 @@ def _fsaverage(sites: Sites, sides: Sequence[str]) -> Cortex:
     halves = []
     for side in sides:
         shapes = {name: embedded_shape(name, side)[in_standard] for name in _NILEARN}
+        # nilearn has no midthickness.
         shapes["midthickness"] = (shapes["pial"] + shapes["white"]) / 2
         shapes["sphere"] = 100 * unit
         folding = np.tanh(3 * embedded_depth(side))[in_standard]
@@ -338,6 +340,7 @@ def _from_files(
                 raise FileError(path, f"{found}; {sites!r} has {expected} per hemisphere")
             continue
         n = counts[side, kind] = counts.get((side, kind), 0) + 1
+        # The mean of all files so far, without keeping them.
         earlier, first_triangles = files[side].get(kind, (coordinates, triangles))
         files[side][kind] = earlier + (coordinates - earlier) / n, first_triangles
     missing = [side for side in sides if not files[side]]
@@ -390,6 +393,7 @@ def _hemisphere(sites: Sites, side: str, files: dict[str, tuple[Floats, Ints]]) 
     if sites.on == "faces":
         unit = shapes.get("sphere", np.zeros((len(first_shape), 3)))
     shapes.setdefault("sphere", 100 * unit)
+    # Gyri and sulci cannot be seen on inflated surfaces.
     folded = next((shapes[k] for k in ("white", "midthickness", "pial") if k in shapes), None)
     triangles = outward(first_shape if folded is None else folded, triangles)
     folding = np.zeros(len(unit)) if folded is None else _folding(folded, triangles)

@@ -170,6 +170,7 @@ def common_share(fit: FitDescription) -> float:
     Much of it is one common factor, often each person's mean over the cortex.
     """
     correlations = fit.diagnostics.together
+    # A component with constant loadings correlates with nothing.
     return float(np.linalg.eigvalsh(np.nan_to_num(correlations))[-1] / len(correlations))
 
 
@@ -179,6 +180,7 @@ def added_by_chance(fit: FitDescription) -> float | None:
     This is 1 − R² over its degrees of freedom; None where there are none.
     """
     measures = fit.model.measures_
+    # Every measure of shared maps has its own mean map.
     n_means = measures.n if measures is not None and measures.share == "maps" else 1
     free = len(fit.diagnostics.loadings) - n_means - len(fit.diagnostics.alone)
     return max(0.0, 1 - fit.diagnostics.linear) / free if free > 0 else None
@@ -207,6 +209,7 @@ def unusual_values(fit: FitDescription) -> dict[int, list[tuple[str, float]]]:
     """Return row of a subject → names of its unusual values with their z, the furthest first."""
     unusual = fit.diagnostics.unusual
     names = [*numbered("component", len(fit.diagnostics.alone)), "residual"]
+    # A dictionary keeps the order of the diagnostics: the furthest first.
     by_subject: dict[int, list[tuple[str, float]]] = {}
     for subject, component, z in zip(
         unusual.subject.tolist(), unusual.component.tolist(), unusual.z.tolist(), strict=True
