@@ -138,7 +138,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-figures",
         action="store_true",
-        help="do not write figures/, the figures for print; saves seconds",
+        help="do not write figures/, the charts of the page as SVG files",
     )
     parser.add_argument(
         "--overwrite",

@@ -219,7 +219,7 @@ def fit_cohort(
     timing : mapping of str to float, default=None
         Seconds of earlier stages, for the report.
     figures : bool, default=True
-        Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
+        Whether to write the charts of the page as SVG files too.
     overwrite : bool, default=False
         Whether to replace an earlier fit in this folder.
     verbose : bool, default=False
