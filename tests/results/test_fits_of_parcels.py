@@ -110,7 +110,7 @@ def test_weights_of_parcels(tmp_path: Path) -> None:
         "area",
         tmp_path / "lh.area.shape.gii",
     ):  # nobody knows how large regions of unknown position are
-        with refused("weights", "Areas of regions come from their atlas, which is not known"):
+        with refused("weights"):
             ico.CorticalFactorization(2, mesh=Sites.parcels(None, NAMES), weights=weights).fit(X)
 
 

@@ -139,9 +139,7 @@ def run_demo(
     )
     model.check_parameters()  # before anything is made
     if n_subjects == 1:
-        raise ArgumentError(
-            "n_subjects", 1, "a whole number ≥ 2: a fit needs at least two subjects"
-        )
+        raise ArgumentError("n_subjects", "must be at least 2 for a fit; found 1")
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
         made = {

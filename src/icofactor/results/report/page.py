@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 # All components on one sheet.
 COMPONENTS = "components.png"
-# A figure of every fit: its name is checked before there is one.
 # In this order: each uses those before it.
 SCRIPTS = ("tools.js", "viewer.js", "page.js")
 # Charts up to this width, in inches, fit a phone; others scroll within their panel.
