@@ -173,7 +173,7 @@ def raising(problem: BaseException) -> Any:
         (
             OSError(28, "No space left on device"),
             2,
-            "No space left on device: {out}/tables/settings.json",
+            "No space left on device: {out}/tables/columns.json",
         ),  # written last
         (OSError(30, "Read-only file system", "/x/y"), 2, "Read-only file system: /x/y"),
         (ValueError("two\nlines"), 2, "two lines"),
@@ -187,7 +187,7 @@ def test_trouble_in_the_last_step_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("icofactor.results.folder.render_page", raising(problem))
+    monkeypatch.setattr("icofactor.results.report.page.draw_report", raising(problem))
     out = tmp_path / "new" / "out"
     assert main(["demo", str(out), *SMALL]) == status
     assert capsys.readouterr() == ("", f"icofactor demo: {message.format(out=out)}\n")

@@ -20,6 +20,7 @@ from icofactor.cli.estimate import fit_memory, in_bytes, memory_to_write, pass_m
 from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.results.recurrence_text import in_one_line
+from icofactor.results.report.page import Report
 
 README = Path(__file__).parents[2] / "README.md"
 QUICK = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
@@ -97,8 +98,8 @@ def files(tmp_path: Path) -> Files:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure and no page, which take longer than all else; the stories draw them."""
 
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
-    monkeypatch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.report.page.draw_report", lambda *more: Report("", {}))
 
 
 def left_in(root: Path) -> list[str]:
@@ -131,7 +132,7 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert subjects == ids[:12]
     np.testing.assert_allclose(loadings, model.loadings_, rtol=1e-9, atol=1e-12)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
-    assert (tmp_path / "out" / "figures" / "components.pdf").stat().st_size > 10_000
+    assert (tmp_path / "out" / "figures" / "maps.svg").stat().st_size > 10_000
     header, subjects, loadings = table(tmp_path / "new_loadings.tsv")
     assert header[:5] == [
         "participant_id",
@@ -267,8 +268,8 @@ def test_parts_and_how_far_to_trust_them(
     header, *rows = (
         row.split("\t") for row in (out / "desc-icofactor_components.tsv").read_text().splitlines()
     )
-    assert header == ["component", "variance_alone", "variance_unique", "extent", "recurrence"]
-    read = [np.nan if row[-1] == "n/a" else float(row[-1]) for row in rows]
+    assert header[:5] == ["component", "variance_alone", "variance_unique", "extent", "recurrence"]
+    read = [np.nan if row[4] == "n/a" else float(row[4]) for row in rows]
     np.testing.assert_allclose(read, model.recurrence_, rtol=1e-9)
     np.testing.assert_allclose(
         [float(row[1]) for row in rows], model.explained_variance_ratio_, rtol=1e-9

@@ -16,6 +16,7 @@ from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.preprocessing.covariates import Term
 from icofactor.results.fit_cohort import fit_cohort
+from icofactor.results.report.page import Report
 from icofactor.results.transform import QUALITY
 
 N_FITTED, N = 14, 18
@@ -78,8 +79,8 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "CD-PNNMF",
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
-        patch.setattr("icofactor.results.folder.render_page", lambda fit, tables=None: "")
+        patch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
+        patch.setattr("icofactor.results.report.page.draw_report", lambda *more: Report("", {}))
         assert main([*words, "-o", str(root / "plain")]) == 0
         table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]
         assert main([*words, "-o", str(root / "adjusted"), *table]) == 0

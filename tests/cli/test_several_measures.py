@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.pages import Page
 from helpers.region_tables import aparcstats2table, toy_values, write_toy_atlas
 from helpers.trees import freesurfer_tree
 from icofactor.cli.main import main
@@ -178,16 +178,14 @@ def test_what_else_is_asked_of_a_fit(
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
     page = (out / "report.html").read_text()
     assert "Measures" in page and ("component:myelin" in page) == (share == "loadings")
-    content = json.loads(
-        re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)[1]
-    )  # type: ignore[index]
-    shown, each = content["associations"], ["thickness", "myelin"] if share == "maps" else []
-    assert (
-        shown["tests"]["component"] == [*range(K)] * max(1, len(each)) and shown["measures"] == each
-    )
-    assert shown["tests"]["measure"] == [name for name in each or [""] for _ in range(K)]
-    assert np.shape(shown["columns"][0]["expected"])[2] == K * max(1, len(each))
-    assert content["overlap"]["measures"] == ([] if share == "maps" else ["thickness", "myelin"])
+    shown = people.associations
+    each = ["thickness", "myelin"] if share == "maps" else []
+    assert shown.tests["component"] == [*range(K)] * max(1, len(each))
+    assert shown.tests["measure"] == [name for name in each or [""] for _ in range(K)]
+    assert list(shown.measures) == each
+    assert shown.columns[0].expected.shape[2] == K * max(1, len(each))
+    heads = Page(page).rows["atlas"][0]
+    assert ("myelin" in heads) == (share == "loadings")
 
 
 @pytest.mark.slow
@@ -196,7 +194,7 @@ def test_confounds_of_each_measure(
     share: str, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fit takes them out of every measure, and new people's; selection and tests know of it."""
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     two, out = [str(stores / f"{name}.store") for name in ("thickness", "myelin")], tmp_path / "out"
     options = ["--share", share, "--scale", "variance", "--missing", "skip", "--level", "1"]
     asked = ["--covariates", "age,sex"]
@@ -293,7 +291,7 @@ def test_tables_of_regions_are_joined_too(
     share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They need no store; a measure that nobody listed is taken off the names of regions."""
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     X = {"thickness": toy_values(16), "mt30": toy_values(16, 1)}
     for name, values in X.items():
         for file in aparcstats2table(tmp_path / name, values):
@@ -343,7 +341,9 @@ def test_tables_of_regions_are_joined_too(
         for name, values in X.items()
     }
     assert max(left.values()) < 0.6, left
-    figure = draw_regions(model, "", [0, 1], ["", ""])  # every bar has a name, of its own measure
+    figure = draw_regions(
+        model, "", [""] * len(model.components_)
+    )  # every bar has a name, of its own measure
     assert len(figure.axes[1].patches) == model.components_.shape[1] == len(names_of_bars(model))
     if share == "loadings":
         assert names_of_bars(model)[:17:16] == ["thickness lh_bankssts", "mt30 lh_bankssts"]
@@ -379,7 +379,7 @@ def test_folders_of_several_measures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The measures of one tree, or a folder or pattern of each: the same fit as in Python."""
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     given = {
         "--measure": [str(tree), "--measure", "thickness,sulc"],
         "NAME=": [f"{name}={tree}" for name in ("thickness", "sulc")],

@@ -308,7 +308,7 @@ def test_what_is_in_memory_is_fitted_to_a_page(
     import pandas as pd
     from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     half = InMemoryMesh(Sites.named("fsaverage3").coordinates, FACES)
     image = lambda row: SurfaceImage(PolyMesh(half, half), {"left": row[:N], "right": row[N:]})
     given = pd.DataFrame(X).assign(participant_id=IDS) if kind == "frame" else list(map(image, X))
@@ -489,7 +489,7 @@ PAGE = ["--n-components", "2", "--n-starts", "1", "--no-figures", "-q"]
 def test_from_a_folder_to_a_page(
     layout: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icofactor.results.folder.drawn_components", lambda fit: b"")
+    monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     out = tmp_path / "out"
     assert main([*layout(tmp_path / "data"), "-o", str(out), *PAGE]) == 0
     assert read_table(out / "desc-icofactor_loadings.tsv")[0]["participant_id"] == IDS

@@ -418,7 +418,9 @@ def test_a_file_whose_measures_do_not_go_together_is_refused(
     record = MODEL_FILE.load(tmp_path / "model.zip")
     other_share = "loadings" if share == "maps" else "maps"
     for changes in ({"factor": None}, {"share": other_share}):
-        measures = replace(record.measures, **changes)
-        MODEL_FILE.save(replace(record, measures=measures), tmp_path / "other.zip", overwrite=True)
+        measures = replace(record.centering.measures, **changes)
+        centering = replace(record.centering, measures=measures)
+        other = replace(record, centering=centering)
+        MODEL_FILE.save(other, tmp_path / "other.zip", overwrite=True)
         with refused("other.zip"):
             ico.load_model(tmp_path / "other.zip")

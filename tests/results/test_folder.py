@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.hostile_fit import small_fit
+from helpers.pages import Page
 from helpers.sidecars import undescribed
 from helpers.stores import contents
 from icofactor.assessment.atlas import Overlap
@@ -29,8 +30,8 @@ from icofactor.results.folder import (
     write_fit,
     write_names,
 )
-from icofactor.results.report.content import page_content
-from icofactor.results.report.panels import drawings_of
+from icofactor.results.report.figures import plot_components
+from icofactor.results.report.page import render_page
 from icofactor.results.report.surfaces import Cortex
 from icofactor.sphere.meshes import fs_lr_sites
 from icofactor.sphere.names import map_file, table_file
@@ -46,21 +47,10 @@ ALWAYS = {
     *("provenance.json", "dataset_description.json"),
     *("model.zip", "diagnostics.npz", "components.png", "report.html"),
     *(
-        f"tables/{name}.{end}"
-        for name in [
-            "summary",
-            "subjects",
-            "unusual",
-            "correlations",
-            "groups",
-            "similarity",
-            "sparsity",
-            "convergence",
-            "resources",
-            "settings",
-        ]
-        for end in ("tsv", "json")
+        f"tables/{name}.tsv"
+        for name in ("summary", "subjects", "correlations", "similarity", "convergence")
     ),
+    "tables/columns.json",
 }
 MORE = {"desc-icofactor_participants.tsv", "desc-icofactor_participants.json", "methods.md"}
 
@@ -159,7 +149,8 @@ def test_a_fit_of_both_hemispheres(tmp_path: Path) -> None:
     files = write_fit(fit, FitFolder(out, figures=False))
     kinds = ("components.shape.gii", "mask.shape.gii", "dseg.label.gii", "dseg.annot")
     maps = {f"hemi-{side}_{STEM}_{kind}" for side in "LR" for kind in kinds}
-    assert {file.relative_to(out).as_posix() for file in files} == maps | ALWAYS | MORE
+    names = {file.relative_to(out).as_posix() for file in files}
+    assert names == maps | ALWAYS | MORE | {"tables/groups.tsv"}
     assert read_json(out / "dataset_description.json")["DatasetType"] == "derivative"
     assert {*files, out / LIST} == {path for path in out.rglob("*") if path.is_file()}
     assert list_of(out) == {file.relative_to(out).as_posix(): hash_file(file) for file in files}
@@ -368,16 +359,11 @@ def test_an_atlas_names_components_wherever_files_have_them(tmp_path: Path) -> N
     assert [about[f"component0{j}"]["LongName"] for j in (1, 2, 3)] == titles
     assert not undescribed(tmp_path)
     assert mine.read_bytes().endswith(b"!")  # what the user changed stays
-    page = json.loads(page_content(read_fit(tmp_path), {}))
-    assert (
-        [layer["name"] for layer in page["cortex"]["layers"][:3]]
-        == titles
-        == page["panels"]["titles"]
-    )
-    drawn = dict(
-        drawings_of(FitDescription.of(model, diagnostics, selection=read_fit(tmp_path).selection))
-    )
-    of_maps = [text.get_text().replace("\xa0", " ") for text in drawn["components"]().texts]
+    fit = read_fit(tmp_path)
+    page = Page(render_page(fit))
+    assert [layer["name"] for layer in page.layers("component")] == titles == page.data["titles"]
+    figure = plot_components(model, shares=diagnostics.unique, names=fit.atlas_names)
+    of_maps = [text.get_text().replace("\xa0", " ") for text in figure.texts]
     assert [text.rpartition("\n")[0] for text in of_maps[1:3]] == [
         "Component 1\nbilateral insula\n(45.0 %)",
         "Component 2\nleft insula\n(50.0 %)",
@@ -401,9 +387,9 @@ def test_maps_without_a_mesh_to_draw_on_are_written_without_pictures_of_them(
     assert {
         "hemi-L_space-sphere_den-642_desc-icofactor_components.shape.gii",
         "report.html",
-        "loadings.png",
+        "loadings.svg",
     } < names
-    assert not {"components.png", "maps.png"} & names
+    assert not {"components.png", "maps.svg"} & names
 
 
 @pytest.mark.slow

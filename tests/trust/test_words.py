@@ -279,7 +279,6 @@ def test_paths_that_are_not_utf8_work_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("icofactor.results.report.panels.DPI", 40)
     place = Path(os.fsdecode(b"caf\xe9"))
     place.mkdir()
     maps, table, mask = (

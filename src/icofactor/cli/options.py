@@ -176,7 +176,7 @@ def plan_inputs(
     from icofactor.cohort.store.layout import is_zarr
 
     if not options.inputs:
-        raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
+        raise ArgumentError("inputs", "is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
     if measures is not None or are_measures(options):
         return plan_measures(options, needed, measures, given)

@@ -260,10 +260,8 @@ def run(options: argparse.Namespace) -> None:
     first = options.inputs[0]
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
-            found = len(options.inputs) - 1
-            raise ArgumentError(
-                "inputs", None, f"Icofactor prepare {first} needs exactly one folder; found {found}"
-            )
+            n_folders = len(options.inputs) - 1
+            raise ArgumentError("inputs", f"{first} needs exactly one folder; found {n_folders}")
         if _is_bold(first, options.inputs[1]):
             _refuse(
                 options,
@@ -354,12 +352,10 @@ def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    """Options that would do nothing are refused, not passed over."""
+    """Refuse options that would do nothing."""
     for name in names:
-        value = getattr(options, name)
-        if value is not None:
-            shown = f"{name}={value}" if name == "limit_outliers" else name
-            raise ArgumentError(name, None, f"{{{shown}}} {why}")
+        if getattr(options, name) is not None:
+            raise ArgumentError(name, why)
 
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
@@ -373,25 +369,22 @@ def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
         find_inputs(
             folder, kind, map_name=options.map, runs=options.runs, series=series
         )  # or is it another tree?
-        raise ArgumentError(
-            "spheres",
-            None,
-            "{spheres} is missing: give the folder with the spheres of fs_LR and fsaverage, e.g. "
-            "HCPpipelines/global/templates/standard_mesh_atlases",
-        )
+        message = "is missing: give the folder with the spheres of fs_LR and fsaverage, e.g. "
+        folder_of_hcp = "HCPpipelines/global/templates/standard_mesh_atlases"
+        raise ArgumentError("spheres", message + folder_of_hcp)
     if options.limit_outliers is False:
         _refuse(
             options,
             ("n_deviations",),
-            "has no effect with {limit_outliers=False}; give only one of them",
+            "has no effect with --no-limit-outliers; give only one of them",
         )
     if options.filter == "fft":
-        _refuse(options, ("order",), "applies to the Butterworth filter, not to {filter='fft'}")
+        _refuse(options, ("order",), "applies to the Butterworth filter, not to --filter fft")
     if options.resample_to is not None:
         _refuse(
             options,
             ("target",),
-            "and {resample_to} both name the mesh to resample to; give only one",
+            "and --resample-to both name the mesh to resample to; give only one",
         )
     limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
@@ -460,11 +453,11 @@ def _run_files(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
 
     if not options.limit_outliers:
-        _refuse(options, ("n_deviations",), "needs {limit_outliers=True}")
+        _refuse(options, ("n_deviations",), "needs --limit-outliers")
     if options.smooth is None:
-        _refuse(options, ("surfaces",), "needs {smooth}")
+        _refuse(options, ("surfaces",), "needs --smooth")
     if options.resample_to is None:
-        _refuse(options, ("spheres", "method"), "needs {resample_to}")
+        _refuse(options, ("spheres", "method"), "needs --resample-to")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
     changes = Changes(
         limit=(LIMIT if options.n_deviations is None else options.n_deviations)
@@ -481,12 +474,10 @@ def _run_files(options: argparse.Namespace) -> None:
         _refuse(
             options,
             ("dtype",),
-            "cannot be combined with {append=True}: a store has one type of values",
+            "cannot be combined with --append: a store has one type of values",
         )
         if options.overwrite:
-            raise ArgumentError(
-                "overwrite", None, "Give either {overwrite=True} or {append=True}: replace, or add"
-            )
+            raise ArgumentError("overwrite", "replaces the store and --append adds to it; give one")
         grown = open_store(options.out)
     else:
         check_new_store(options.out, options.overwrite)

@@ -384,7 +384,6 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         self.solution_ = refined.solution
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.centering_ = fitted.centering.on_all_sites(self.mask_)
-        self.measures_ = self.centering_.described(fitted.measures)
         self.components_ = self._on_all_sites(reported.components)
         self.loadings_ = reported.loadings
         self.scale_ = reported.scale
@@ -397,8 +396,6 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         # The mean map alone would have done better.
         if self.explained_ < 0:
             self._warn_of_nothing_explained()
-        if self.measures_ is not None and self.measures_.warning:
-            warnings.warn(self.measures_.warning, UserWarning, stacklevel=4)
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
         """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already

@@ -32,7 +32,6 @@ class FittedMaps:
     sites_: Any
     mask_: np.ndarray | None
     hemi_: str | None
-    measures_: Any
     harmonization_: Any
     covariates_: Any
     centering_: Centering
@@ -110,6 +109,11 @@ class FittedMaps:
         if self.mask_ is not None:
             maps = maps.subset(sites=self.mask_)
         return self.centering_.at(self.mask_).applied(maps)
+
+    @property
+    def measures_(self) -> Any:
+        """How several measures were joined and scaled; None for one."""
+        return self.centering_.described_measures
 
     @property
     def center_(self) -> str:

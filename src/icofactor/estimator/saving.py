@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from icofactor.cohort.cohort import Measurement
-from icofactor.cohort.measures import Measures
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -26,7 +25,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
-from icofactor.preprocessing.centering import Centering, matches_measures
+from icofactor.preprocessing.centering import Centering
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.sphere.meshes import check_sites
@@ -82,7 +81,6 @@ class ModelRecord:
     harmonization: Harmonization | None = None
     measurement: Measurement | None = None
     weighting: str | None = None
-    measures: Measures | None = None
 
 
 MODEL_FILE = Form(
@@ -275,7 +273,8 @@ def _check(
         raise Unreadable("is damaged: its error or its variance is below 0")
     if record.mask is not None and not record.mask.any():
         raise Unreadable("is damaged: its mask is False everywhere")
-    _check_measures(record, sites)
+    if not record.centering.fits(sites, len(record.loadings)):
+        raise Unreadable("is damaged: its centering does not match its maps and loadings")
     _check_solutions(record, sites)
 
 
@@ -295,9 +294,3 @@ def _check_solutions(record: ModelRecord, sites: Sites) -> None:
             raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-
-
-def _check_measures(record: ModelRecord, sites: Sites) -> None:
-    """Refuse measures that do not match the centering, maps and loadings."""
-    if not matches_measures(record.centering, record.measures, sites, len(record.loadings)):
-        raise Unreadable("is damaged: its measures do not match its maps and loadings")

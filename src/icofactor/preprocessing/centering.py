@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -38,12 +39,14 @@ class Centering:
     deviation : (n_rows, n_sites) standard deviations, with n − 1, for z-scores. Sites without
         variance hold 0: their z-scores are 0
     factor : (n_rows, n_sites) what values are multiplied by besides, for several measures
+    measures : how the fit scaled several measures; None: there is one
     """
 
     kind: Literal["none", "mean", "zscore"]
     mean: Annotated[np.ndarray, Numbers("rv")]
     deviation: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
     factor: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
+    measures: Measures | None = None
 
     @classmethod
     def of(cls, kind: str, summaries: Sequence[Summary]) -> Centering:
@@ -157,11 +160,31 @@ class Centering:
 
         return self._changed(fill)
 
-    def described(self, measures: Measures | None) -> Measures | None:
-        """Return measures with the mean and standard deviation of each, if they share maps."""
-        if measures is None or measures.share != "maps":
-            return measures
-        return replace(measures, mean=self.mean, deviation=self.deviation)
+    @property
+    def described_measures(self) -> Measures | None:
+        """The measures, with the mean and standard deviation of each if they share maps."""
+        if self.measures is None or self.measures.share != "maps":
+            return self.measures
+        return replace(self.measures, mean=self.mean, deviation=self.deviation)
+
+    def fits(self, sites: Sites, n_subjects: int) -> bool:
+        """Return whether it belongs to these sites and this number of rows."""
+        n_rows = len(self.mean)
+        expected_rows = 1
+        n_measures = 1
+        has_factors = True
+        if self.measures is not None:
+            expected_rows = self.measures.arrangement(sites).n_stacked
+            n_measures = self.measures.n
+            factor = self.measures.factor
+            has_factors = factor is not None and factor.min() > 0
+        return bool(
+            has_factors
+            and n_rows == expected_rows
+            and (self.kind == "zscore") == (self.deviation is not None)
+            and sites.n_measures * n_rows == n_measures
+            and n_subjects % n_rows == 0
+        )
 
     def _changed(self, change: Any) -> Centering:
         values = {
@@ -179,12 +202,10 @@ class MeasuredCentering:
     Attributes
     ----------
     centering : of the sites in use
-    measures : what was found of several measures; None: of one
     variance : Σ (x − the site's mean)² of what is fitted
     """
 
     centering: Centering
-    measures: Measures | None
     variance: float
 
 
@@ -209,7 +230,12 @@ def centering_before(
     if measures is None and kind != "zscore":
         return None
     names = subject_names(X)
-    return measured_centering(measures, kind, maps, sites, method.refusal(kind), names, report)
+    refusal = method.refusal(kind)
+    measured = measured_centering(measures, kind, maps, sites, refusal, names, report)
+    joined = measured.centering.measures
+    if joined is not None and joined.warning:
+        warnings.warn(joined.warning, UserWarning, stacklevel=6)
+    return measured
 
 
 def measured_centering(
@@ -240,9 +266,7 @@ def measured_centering(
     centering = Centering.of(kind, summaries)
     variance = sites.weigh(np.stack([summary.site_variance for summary in summaries]).T).T
     if measures is None:
-        return MeasuredCentering(
-            centering, None, float(_fitted_variance(centering, variance).sum())
-        )
+        return MeasuredCentering(centering, float(_fitted_variance(centering, variance).sum()))
     n_people = summaries[0].n_subjects
     n_sites = sites.total_weight / (1 if arrangement.site_measure is None else measures.n)
     of_measures = _sums_of_measures(variance, arrangement)
@@ -256,7 +280,7 @@ def measured_centering(
     fitted = _sums_of_measures(_fitted_variance(centering, variance), arrangement)
     total = float(fitted.sum())
     measures = replace(measures, factor=factors, variance=fitted / total)
-    return MeasuredCentering(centering, measures, total)
+    return MeasuredCentering(replace(centering, measures=measures), total)
 
 
 def _fitted_variance(centering: Centering, variance: np.ndarray) -> np.ndarray:
@@ -270,25 +294,6 @@ def _sums_of_measures(values: np.ndarray, arrangement: Arrangement) -> np.ndarra
     if arrangement.site_measure is None:
         return np.asarray(values.sum(axis=1))
     return np.bincount(arrangement.site_measure, values[0])
-
-
-def matches_measures(
-    centering: Centering,
-    measures: Measures | None,
-    sites: Sites,
-    n_subjects: int,
-) -> bool:
-    """Whether a centering belongs to these measures, sites and number of rows."""
-    n_rows = 1 if measures is None else measures.arrangement(sites).n_stacked
-    n_measures = 1 if measures is None else measures.n
-    has_factors = measures is None or (measures.factor is not None and measures.factor.min() > 0)
-    return bool(
-        has_factors
-        and len(centering.mean) == n_rows
-        and (centering.kind == "zscore") == (centering.deviation is not None)
-        and sites.n_measures * n_rows == n_measures
-        and n_subjects % n_rows == 0
-    )
 
 
 def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "default") -> str:

@@ -22,8 +22,8 @@ from icofactor.estimator.saving import model_at
 from icofactor.io.guard import hash_file
 from icofactor.io.publish import Publication
 from icofactor.io.tables import write_table
+from icofactor.results.report.drawing import figure_bytes
 from icofactor.results.report.figures import plot_pairs
-from icofactor.results.report.panels import figure_bytes
 from icofactor.results.report.surfaces import cortex_or_reason
 
 TABLE = "comparison.tsv"

@@ -164,7 +164,7 @@ class FitDescription:
         model = copy(self.model)
         model.sites_ = self.model.sites_.of_measure(number)
         model.components_ = maps
-        model.measures_ = None
+        model.centering_ = replace(self.model.centering_.at(is_here), measures=None)
         # A measure may use all of its sites where another one does not.
         model.mask_ = None if mask is None or mask.all() else mask
         per_site: dict[str, Any] = {

@@ -8,20 +8,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from icofactor.cohort.adjusted import with_maps
+from icofactor.cohort.adjusted import with_executor
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
 from icofactor.errors import counted
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.inputs import check_executor
-from icofactor.maps.maps import maps_of
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
 from icofactor.preprocessing.combat import ComBat, Harmonization, as_combat
 from icofactor.preprocessing.covariates import Coded, Covariates
@@ -219,7 +218,7 @@ def fit_cohort(
     timing : mapping of str to float, default=None
         Seconds of earlier stages, for the report.
     figures : bool, default=True
-        Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
+        Whether to write the charts of the page as SVG files too.
     overwrite : bool, default=False
         Whether to replace an earlier fit in this folder.
     verbose : bool, default=False
@@ -266,7 +265,7 @@ def fit_cohort(
     stages = Stages(verbose)
     seconds = dict(timing or {})
     fitted_cohort = scans.of(cohort)
-    data = _with_executor(fitted_cohort, executor)
+    data = with_executor(fitted_cohort, executor)
     combat = as_combat(harmonize, keep) or model.harmonize
     if combat is not None:
         with _stage(stages, seconds, "harmonization"):
@@ -280,7 +279,7 @@ def fit_cohort(
     other_rows = np.setdiff1d(np.arange(len(cohort.subjects)), scans.rows)
     other_scans = None
     if len(other_rows):
-        other_scans = as_the_fit(_with_executor(cohort[other_rows], executor), *steps_of(data))
+        other_scans = as_the_fit(with_executor(cohort[other_rows], executor), *steps_of(data))
     with warnings.catch_warnings(record=True) as caught, _stage(None, seconds, "fit"):
         warnings.simplefilter("always")
         # With "all", the user requests repeated scans.
@@ -318,13 +317,6 @@ def fit_cohort(
     # Until here nothing was written.
     files = write_fit(description, folder, stages)
     return FitResult(model, data, folder.path, files, messages, folder.removed, scans, explained)
-
-
-def _with_executor(cohort: Any, executor: Executor | None) -> Any:
-    """Return a cohort whose maps are read by an executor in every pass."""
-    if executor is None:
-        return cohort
-    return with_maps(cohort, replace(maps_of(cohort.X), executor=executor))
 
 
 def _text_of(warning: warnings.WarningMessage, model: CorticalFactorization) -> str:

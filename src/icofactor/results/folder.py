@@ -22,8 +22,8 @@
                                                     the paper
     model.zip, diagnostics.npz                      read by `load_model` and the report
     components.png, report.html                     all components; the page
-    figures/                                        other panels of the page as PNG and PDF
-    tables/                                         numbers of the page that no table above has
+    figures/                                        charts of the page, as SVG
+    tables/                                         numbers of the page
 
 `icofactor.io.publish` makes the files appear together and lists them with those that `select`,
 `report` and others add, so that overwriting replaces all of them and nothing else. No table has the
@@ -52,7 +52,7 @@ from icofactor.io.freesurfer import write_annot
 from icofactor.io.gifti import write_label_gii, write_maps, write_surface
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
-from icofactor.io.publish import FIGURES, Names, Publication, list_of
+from icofactor.io.publish import Names, Publication, list_of
 from icofactor.io.tables import GIVEN, numbered, sidecar, write_json, write_table
 from icofactor.progress import Stages
 from icofactor.results.colours import distinct_colours
@@ -66,11 +66,10 @@ from icofactor.results.description import (
 )
 from icofactor.results.diagnostics import load_diagnostics, save_diagnostics
 from icofactor.results.meaning import meaning_of
-from icofactor.results.report.page import PAGE, render_page
-from icofactor.results.report.panels import COMPONENTS, drawn_components, drawn_panels
+from icofactor.results.report.page import COMPONENTS, PAGE, draw_components, write_report
 from icofactor.results.report.selection_files import CURVES, OVERLAP, SelectionFiles
 from icofactor.results.report.surfaces import Cortex
-from icofactor.results.report.tables import tables_beside, write_page_tables
+from icofactor.results.report.tables import tables_beside
 from icofactor.sphere.names import (
     OWN,
     hemispheres,
@@ -134,6 +133,8 @@ _COMPONENT_COLUMNS = {
         "Share of the other random starts on the same people that fit as well and reach it; n/a if "
         "unknown"
     ),
+    "l1_B": "Sum of absolute values of B, in the coordinates of the fit",
+    "l1_C": "Sum of absolute values of C, in the coordinates of the fit",
 }
 
 
@@ -205,38 +206,19 @@ def write_fit(fit: FitDescription, folder: FitFolder, stages: Stages | None = No
             (stage / METHODS).write_text(fit.methods, encoding="utf-8", newline="\n")
         fit.model.save(stage / MODEL)
         save_diagnostics(fit.diagnostics, stage / DIAGNOSTICS)
-        _draw(stage, fit, folder.figures, stages)
-        with stages.stage("report"):
-            tables = {name: name for name in write_page_tables(stage, fit)}
-            tables |= tables_beside(stage, stage)
+        with stages.stage("report") as report:
+            components = draw_components(fit)
+            if components is not None:
+                (stage / COMPONENTS).write_bytes(components)
+            tables = tables_beside(stage, stage)
             # A selection that was made before the fit lies in the folder already.
             if fit.selection.choice is not None and (folder.path / CURVES).is_file():
                 tables[CURVES] = CURVES
-            (stage / PAGE).write_text(render_page(fit, tables), encoding="utf-8", newline="\n")
+            write_report(stage, fit, tables, folder.figures, report)
     return folder.files
 
 
 # ---------------------------------------------------------------------- figures and maps
-
-
-def _draw(folder: Path, fit: FitDescription, figures: bool, stages: Stages) -> None:
-    """Write the figures, and the picture of all components."""
-    picture = None
-    if figures:
-        (folder / FIGURES).mkdir()
-        with stages.stage("figures") as report:
-            for name, content, share_done in drawn_panels(fit):
-                # The picture of few components is one of the panels, and is written once.
-                if name == COMPONENTS:
-                    picture = content
-                else:
-                    (folder / FIGURES / name).write_bytes(content)
-                report(share_done)
-    if picture is None and fit.cortex.hemispheres:
-        with stages.stage("figure"):
-            picture = drawn_components(fit)
-    if picture is not None:
-        (folder / COMPONENTS).write_bytes(picture)
 
 
 def _write_maps(folder: Path, fit: FitDescription) -> None:
@@ -424,6 +406,8 @@ def component_table(fit: FitDescription) -> dict[str, np.ndarray]:
         "variance_unique": diagnostics.unique,
         "extent": diagnostics.extent,
         "recurrence": recurrence,
+        "l1_B": diagnostics.l1_B,
+        "l1_C": diagnostics.l1_C,
     }
 
 
