@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cli.main import main
+from helpers.commands import run_cli
 from icofactor.io.tables import read_table
 from icofactor.results.associations import write_associations
 
@@ -86,7 +86,7 @@ def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFix
         "-o",
         str(out),
     ]
-    assert main(words) == 0
+    assert run_cli(words) == 0
     table = read_table(out / "associations.tsv")[0]
     assert table["kind"] == ["term"] * 6 + ["contrast"] * 3
     assert table["term"] == ["age"] * 3 + ["sex"] * 3 + ["age: 60 - 30"] * 3
@@ -130,15 +130,8 @@ def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: 
         str(out),
         "-q",
     ]
-    more = [
-        "--pls",
-        str(tables / "behaviour.tsv"),
-        "--reference",
-        "group=control",
-        "--smooth",
-        "iq=3",
-    ]
-    assert main([*words, "--formula", "group", "--groups", "family", *more]) == 0
+    more = f"--pls {tables}/behaviour.tsv --reference group=control --smooth iq=3"
+    assert run_cli(words, "--formula group --groups family", more) == 0
     assert json.loads((out / "associations.json").read_text())["n_groups"] == N // 2
     assert set(read_table(out / "associations.tsv")[0]["term"]) == {"s(iq)", "group"}
     assert read_table(out / "pls.tsv")[0]["latent_variable"] == ["1", "2"]
@@ -209,20 +202,12 @@ def test_results_join_the_fit_and_leave_with_it(
     own = tmp_path / "fit"
     shutil.copytree(fitted, own)
     words = ["associate", str(own), "--formula", "age", *FEW, "-q"]
-    assert main(words) == 0 and (own / MAPS).is_file()
-    assert main(words) == 2 and "--overwrite" in capsys.readouterr().err
-    assert main([*words, "--overwrite"]) == 0
-    more = [
-        "--pls",
-        str(tables / "behaviour.tsv"),
-        "--reference",
-        "sex=F",
-        "--formula",
-        "age",
-        "--overwrite",
-    ]
-    assert main(["associate", str(own), *more, *FEW, "-q"]) == 0
-    assert main(["compare", str(own), str(fitted), "-o", str(own), "--spins", "2", "-q"]) == 0
+    assert run_cli(words) == 0 and (own / MAPS).is_file()
+    assert run_cli(words) == 2 and "--overwrite" in capsys.readouterr().err
+    assert run_cli(words, "--overwrite") == 0
+    more = f"--pls {tables}/behaviour.tsv --reference sex=F --formula age --overwrite"
+    assert run_cli(f"associate {own}", more, FEW, "-q") == 0
+    assert run_cli(f"compare {own} {fitted} -o {own} --spins 2 -q") == 0
     left = ("associations", "effects", "pls", "normative", "comparison")
     beside = lambda: {word for word in left for path in own.iterdir() if word in path.name}
     assert beside() == set(left)
@@ -280,7 +265,7 @@ def test_bad_input_is_one_line_and_nothing_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [str(tables / word) if word.endswith(".tsv") else word for word in words]
-    assert main(["associate", str(fitted), *given, "-o", str(tmp_path / "out")]) == 2
+    assert run_cli(f"associate {fitted}", given, f"-o {tmp_path}/out") == 2
     said = capsys.readouterr().err
     assert says in said and said.startswith("icofactor associate: ") and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -292,19 +277,7 @@ def test_what_is_not_a_fit(
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.tsv").write_text("a\tb\n1\t2\n")
     for place in ("empty", "notes.tsv", "nowhere", str(fitted / "model.zip")):
-        assert (
-            main(
-                [
-                    "associate",
-                    str(tmp_path / place),
-                    "--formula",
-                    "age",
-                    "-o",
-                    str(tmp_path / "out"),
-                ]
-            )
-            == 2
-        )
+        assert run_cli(f"associate {tmp_path}/{place} --formula age -o {tmp_path}/out") == 2
         assert capsys.readouterr().err.count("\n") == 1
     write(tmp_path / "loadings.tsv", {"participant_id": ["a"], "component01": [1]})
-    assert main(["associate", str(tmp_path / "loadings.tsv"), "--formula", "age"]) == 2
+    assert run_cli(f"associate {tmp_path}/loadings.tsv --formula age") == 2

@@ -13,8 +13,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from helpers.commands import run_cli
 from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
-from icofactor.cli.main import main
 from icofactor.io.publish import LIST, list_of
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ class Demo:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo") / "new" / "out"
-    status = main(["demo", str(folder), *WORDS, "-q"])
+    status = run_cli(f"demo {folder}", WORDS, "-q")
     cohort = simulate_cohort(12, 3, "thickness", "left", 0)
     return Demo(folder, status, cohort, CorticalFactorization(3, random_state=0).fit(cohort))
 
@@ -127,8 +127,8 @@ def test_figures_are_vectors_with_text(demo: Demo) -> None:
 def test_progress_goes_to_the_error_stream(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = ["--n-subjects", "4", "--n-components", "2", "--hemisphere", "right", "--no-figures"]
-    assert main(["demo", str(tmp_path / "out"), *few]) == 0
+    few = "--n-subjects 4 --n-components 2 --hemisphere right --no-figures"
+    assert run_cli(f"demo {tmp_path}/out", few) == 0
     assert not (tmp_path / "out" / "figures").exists()
     out, err = capsys.readouterr()
     assert out.startswith("Cohort(4 subjects")

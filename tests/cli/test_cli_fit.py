@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.commands import run_cli
 from helpers.trees import freesurfer_tree, hcp_tree, hemispheres, names
 from icofactor import Cohort, CorticalFactorization, Covariates, load_model, simulate_cohort
 from icofactor.cli.estimate import fit_memory, in_bytes, memory_to_write, pass_memory
-from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.results.recurrence_text import in_one_line
 from icofactor.results.report.page import Report
@@ -83,7 +83,7 @@ class Files:
         return path
 
     def fit(self, *more: str) -> int:
-        return main(["fit", str(self.tree), *TREE, "-o", str(self.root / "out"), *QUICK, *more])
+        return run_cli(f"fit {self.tree}", TREE, f"-o {self.root}/out", QUICK, more)
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_story_of_freesurfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(variable, str(root))
     monkeypatch.chdir(tmp_path)
     fit, transform = story("FreeSurfer")
-    assert main([*fit, "-q", "--n-components", "3"]) == 0
-    assert main([*transform, "-q"]) == 0
+    assert run_cli(fit, "-q --n-components 3") == 0
+    assert run_cli(transform, "-q") == 0
 
     model = CorticalFactorization(3, mesh="fsaverage5", hemi="both", mask=X.any(axis=0)).fit(X[:12])
     header, subjects, loadings = table(tmp_path / "out" / "desc-icofactor_loadings.tsv")
@@ -168,8 +168,8 @@ def test_story_of_the_hcp(
     hcp_tree(tmp_path / "HCP", ids, maps, cortex, measure="MyelinMap_BC_MSMAll")
     monkeypatch.chdir(tmp_path)
     prepare, fit = story("Human Connectome Project")
-    assert main([*prepare, "-q"]) == 0
-    assert main([*fit, "-q", "--n-components", "2", "--no-figures"]) == 0
+    assert run_cli(prepare, "-q") == 0
+    assert run_cli(fit, "-q --n-components 2 --no-figures") == 0
     model = load_model(tmp_path / "out" / "model.zip")
     assert repr(model.sites_) == repr(ico.Sites.named("fsaverage5", hemi="both"))
     assert model.mask_ is not None
@@ -195,7 +195,7 @@ def test_fs_lr_is_fitted_where_it_lies(tmp_path: Path, data_folder: Path) -> Non
         tmp_path / "HCP", names(4, "10{:04d}"), hemispheres(X), sphere=sphere.agg_data()
     )
     words = ["fit", str(tree), "--measure", "myelin", "-o", str(tmp_path / "out"), *QUICK]
-    assert main(words) == 0
+    assert run_cli(words) == 0
     assert (tmp_path / "out" / "space-fsLR_den-32k_desc-icofactor_components.dscalar.nii").exists()
     assert (tmp_path / "out" / "report.html").exists()
 
@@ -349,7 +349,7 @@ def test_a_store(case: str, stored: tuple[Path, Cohort], tmp_path: Path) -> None
         "table": ["--participants", str(people), "--covariates", "age,dose"],
         "selected": ["--participants", str(people), "--exclude", cohort.subjects[7]],
     }[case]
-    assert main(["fit", str(path), "-o", str(tmp_path / "out"), *QUICK, *words]) == 0
+    assert run_cli(f"fit {path} -o {tmp_path}/out", QUICK, words) == 0
     _, subjects, loadings = table(tmp_path / "out" / "desc-icofactor_loadings.tsv")
     kept = [i for i in rows if not (case == "selected" and i == 7)]
     assert subjects == [cohort.subjects[i] for i in kept]

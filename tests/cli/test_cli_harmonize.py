@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.commands import run_cli
 from icofactor import load_model, simulate_cohort
-from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.io.tables import write_tsv
 from icofactor.preprocessing import ComBat
@@ -43,16 +43,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fit(root: Path, table: str, out: str, *more: str) -> int:
-    words = [
-        "fit",
-        str(root / "store"),
-        "--participants",
-        str(root / f"{table}.tsv"),
-        "--harmonize",
-        "site",
-    ]
-    small = ["--n-components", "2", "--n-starts", "2", "--level", "1", "--no-figures", "-q"]
-    return main([*words, *small, "-o", str(root / out), *more])
+    words = f"fit {root}/store --participants {root}/{table}.tsv --harmonize site"
+    small = "--n-components 2 --n-starts 2 --level 1 --no-figures -q"
+    return run_cli(words, small, f"-o {root}/{out}", more)
 
 
 def test_a_fit_says_what_was_done(place: Path) -> None:
@@ -66,15 +59,8 @@ def test_a_fit_says_what_was_done(place: Path) -> None:
 def test_new_subjects_and_scanners(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "transform",
-        str(place / "out"),
-        str(place / "store"),
-        "-o",
-        str(tmp_path / "new.tsv"),
-        "--participants",
-    ]
-    assert main([*words, str(place / "two.tsv")]) == 0
+    words = f"transform {place}/out {place}/store -o {tmp_path}/new.tsv --participants"
+    assert run_cli(words, f"{place}/two.tsv") == 0
     shown = np.loadtxt(tmp_path / "new.tsv", skiprows=1, usecols=(1, 2))
     np.testing.assert_allclose(shown, load_model(place / "out").loadings_, rtol=1e-6, atol=1e-9)
     # a table of loadings says what its fit took out, which is not tested
@@ -83,7 +69,7 @@ def test_new_subjects_and_scanners(
         tmp_path / "new.tsv", tmp_path / "found", "site + age + sex", **given
     ).associations
     assert done is not None and set(done.table["term"]) == {"sex"} and len(done.notes) == 2
-    assert main([*words, str(place / "known.tsv"), "--overwrite"]) == 0
+    assert run_cli(words, f"{place}/known.tsv --overwrite") == 0
     assert "12 scans" in capsys.readouterr().out
     write_tsv(
         tmp_path / "few.tsv",
@@ -91,7 +77,7 @@ def test_new_subjects_and_scanners(
     )
     few = str(tmp_path / "few.tsv")
     capsys.readouterr()
-    assert main([*words, few, "--overwrite", "--dry-run"]) == 2
+    assert run_cli(words, [few], "--overwrite --dry-run") == 2
     assert "10 scans" in capsys.readouterr().err
 
 
@@ -122,17 +108,8 @@ def test_what_is_refused(
 
 @pytest.mark.slow
 def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) -> None:
-    words = [
-        "select",
-        str(place / "store"),
-        "--participants",
-        str(place / "two.tsv"),
-        "--ranks",
-        "2",
-        "--level",
-        "1",
-    ]
-    few = ["--splits", "2", "--nulls", "5", "--n-starts", "1", "-q"]
+    words = f"select {place}/store --participants {place}/two.tsv --ranks 2 --level 1"
+    few = "--splits 2 --nulls 5 --n-starts 1 -q"
     options = {
         "plain": [],
         "harmonized": ["--harmonize", "site", "--keep", "sex", "--covariates", "age"],
@@ -141,18 +118,18 @@ def test_a_selection_is_harmonized_in_every_part(place: Path, tmp_path: Path) ->
     }
     tables = {}
     for name, more in options.items():
-        assert main([*words, *few, "-o", str(tmp_path / name), *more]) == 0
+        assert run_cli(words, few, f"-o {tmp_path}/{name}", more) == 0
         tables[name] = json.loads((tmp_path / name / "selection.json").read_text())["table"]
     assert tables["harmonized"]["error"] != tables["plain"]["error"]
     assert tables["model"] == tables["harmonized"]
-    assert main([*words, *few, "-o", str(tmp_path / "not"), "--harmonize", "scanner"]) == 2
+    assert run_cli(words, few, f"-o {tmp_path}/not --harmonize scanner") == 2
 
 
 def test_what_would_be_done(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(place, "two", "planned", "--covariates", "age", "--dry-run") == 0
     assert "harmonize over site (A, B), regress out age\nand fit" in capsys.readouterr().out
-    words = ["fit", str(place / "store"), "--keep", "age", "-o", str(place / "planned")]
-    assert main(words) == 2
+    words = f"fit {place}/store --keep age -o {place}/planned"
+    assert run_cli(words) == 2
     assert "--keep needs --harmonize" in capsys.readouterr().err
 
 

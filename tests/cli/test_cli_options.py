@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.commands import run_cli
 from helpers.trees import (
     fmriprep_tree,
     freesurfer_tree,
@@ -17,7 +18,6 @@ from helpers.trees import (
     names,
     write_gifti,
 )
-from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import CohortError
 
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plan(*words: str) -> int:
-    return main(["fit", *words, "-o", "nowhere", "--n-components", "2", "--dry-run", "-q"])
+    return run_cli("fit", words, "-o nowhere --n-components 2 --dry-run -q")
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,8 @@ def test_covariates_are_checked_before_the_maps_are_read(
     (tmp_path / "gaps.tsv").write_text(
         "participant_id\tage\n" + "".join(f"{name}\t{age}\n" for name, age in ages)
     )
-    words = [
-        "fit",
-        str(place / "fs"),
-        "--smoothing",
-        "0",
-        "-o",
-        str(tmp_path / "out"),
-        "--covariates",
-        "age",
-    ]
-    assert main([*words, "--participants", str(tmp_path / "gaps.tsv")]) == 2
+    words = f"fit {place}/fs --smoothing 0 -o {tmp_path}/out --covariates age"
+    assert run_cli(words, f"--participants {tmp_path}/gaps.tsv") == 2
     err = capsys.readouterr().err
     assert "sub-001, sub-006" in err and "--missing-covariates" in err
     assert not (tmp_path / "out").exists()
@@ -169,9 +160,7 @@ def test_subjects_without_covariates_can_be_left_out(
         "age",
     ]
     words += ["--participants", str(tmp_path / "gaps.tsv"), "--missing-covariates", "skip"]
-    assert (
-        main([*words, *(["--ranks", "2"] if command == "select" else ["--n-components", "2"])]) == 2
-    )
+    assert run_cli(words, ["--ranks", "2"] if command == "select" else ["--n-components", "2"]) == 2
     assert seen[0].subjects == tuple(IDS[1:5])
     assert seen[0].journal.left_out == {"with missing covariates": ["sub-001", "sub-006"]}
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.commands import run_cli
 from helpers.sidecars import undescribed
-from icofactor.cli.main import main
 from icofactor.cli.select import ranks_of
 
 FAST = ["--splits", "2", "--starts", "2", "--nulls", "5", "-q"]
@@ -59,34 +59,19 @@ def words(maps: Path, out: Path) -> list[str]:
 def test_a_recommendation(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     given = [*words(maps, out), "--ranks", "2-4", "--level", "1"]
-    assert main(given) == 0
+    assert run_cli(given) == 0
     record = json.loads((out / "selection.json").read_text())
     assert record["table"]["rank"] == [2, 3, 4]
     assert record["reasons"][0] in capsys.readouterr().out
     assert (out / "selection.tsv").is_file() and (out / "selection.png").is_file()
-    assert main(given) == 2
+    assert run_cli(given) == 2
     assert "--overwrite" in capsys.readouterr().err
-    assert main([*given, "--overwrite"]) == 0
+    assert run_cli(given, "--overwrite") == 0
 
 
 def test_parts(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert (
-        main(
-            [
-                *words(maps, out),
-                "--ranks",
-                "2-3",
-                "--method",
-                "parts",
-                "--center",
-                "zscore",
-                "--level",
-                "1",
-            ]
-        )
-        == 0
-    )
+    assert run_cli(words(maps, out), "--ranks 2-3 --method parts --center zscore --level 1") == 0
     record = json.loads((out / "selection.json").read_text())
     assert (record["settings"]["method"], record["settings"]["center"]) == ("parts", "zscore")
     assert set(record["others"]) <= {2, 3}
@@ -102,7 +87,7 @@ def test_parts(maps: Path, tmp_path: Path) -> None:
 
 def test_trust_in_a_model(maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [*words(maps, tmp_path / "out"), "--model", str(maps / "fitted"), "--spins", "20"]
-    assert main([*given, "--bootstrap", "4", "--atlas", str(maps / "lh.annot")]) == 0
+    assert run_cli(given, f"--bootstrap 4 --atlas {maps}/lh.annot") == 0
     said = capsys.readouterr().out
     assert "Component 1: " in said and "Stability of the components: " in said
     names = {file.name for file in (tmp_path / "out").iterdir()}
@@ -141,7 +126,7 @@ def test_one_clear_line(
     more: list[str], message: str, maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [str(maps / "fitted") if word == "FITTED" else word for word in more]
-    assert main([*words(maps, tmp_path / "out"), *given]) == 2
+    assert run_cli(words(maps, tmp_path / "out"), given) == 2
     line = capsys.readouterr().err.strip()
     assert message in line and "\n" not in line
     assert not (tmp_path / "out").exists()
@@ -160,34 +145,24 @@ def test_nothing_is_read_for_what_cannot_be_kept(
         "--atlas",
         str(maps / "lh.annot"),
     ]
-    assert main([*trust, "--bootstrap", "2"]) == 0
+    assert run_cli(trust, "--bootstrap 2") == 0
 
     def refuse(options: object, **given: object) -> None:
         raise AssertionError("the maps are read")
 
     monkeypatch.setattr("icofactor.cli.select.plan_inputs", refuse)
     for file in ("stability.tsv", "loadings_se.tsv"):
-        assert main([*trust, "--bootstrap", "2"]) == 2
+        assert run_cli(trust, "--bootstrap 2") == 2
         assert f"{file} exists; pass --overwrite" in capsys.readouterr().err
         (out / file).unlink()
     # of an atlas alone the model tells all
     with pytest.warns(UserWarning, match=r"maps\.npy is not read: --atlas"):
-        assert main([*trust, "--overwrite"]) == 0
+        assert run_cli(trust, "--overwrite") == 0
     assert "Component 3: " in capsys.readouterr().out
-    bare = [
-        "select",
-        "-o",
-        str(out),
-        "--model",
-        str(maps / "fitted"),
-        "--spins",
-        "20",
-        "--overwrite",
-        "-q",
-    ]
-    assert main([*bare, "--atlas", str(maps / "lh.annot")]) == 0
+    bare = f"select -o {out} --model {maps}/fitted --spins 20 --overwrite -q"
+    assert run_cli(bare, f"--atlas {maps}/lh.annot") == 0
     monkeypatch.undo()
-    assert main([*bare, "--bootstrap", "2"]) == 2
+    assert run_cli(bare, "--bootstrap 2") == 2
     assert "INPUT is missing" in capsys.readouterr().err
 
 
@@ -199,23 +174,15 @@ def test_an_atlas_is_given_alike_everywhere(
     seen: list[Any] = []
     monkeypatch.setattr(f"icofactor.cli.{command}.run", lambda options: seen.append(options.atlas))
     place = ["-o", "out", "--model", "fitted"] if command == "select" else ["fitted"]
-    assert main([command, *place, "--atlas", *files]) == 0
+    assert run_cli([command], place, "--atlas", files) == 0
     assert seen == [("a", "b")]
 
 
 def test_the_maps_of_a_model_are_read_as_the_model_was_fitted(
     maps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [
-        "select",
-        str(maps / "maps.npy"),
-        "-o",
-        str(maps / "fitted"),
-        "--model",
-        str(maps / "fitted"),
-        "-q",
-    ]
-    assert main([*given, "--bootstrap", "2"]) == 0
+    given = f"select {maps}/maps.npy -o {maps}/fitted --model {maps}/fitted -q"
+    assert run_cli(given, "--bootstrap 2") == 0
     assert f"run: icofactor report {maps / 'fitted'} --overwrite" in capsys.readouterr().out
     assert (
         maps / "fitted" / "hemi-L_space-fsaverage_den-642_desc-icofactor_componentsse.shape.gii"
@@ -226,4 +193,4 @@ def test_ranks_in_words() -> None:
     assert ranks_of("2-4") == [2, 3, 4]
     assert ranks_of("2,4,8-9") == [2, 4, 8, 9]
     with pytest.raises(SystemExit):
-        main(["select", "x.npy", "-o", "out", "--ranks", "many"])
+        run_cli("select x.npy -o out --ranks many")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.commands import run_cli
 from helpers.sidecars import undescribed
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names
 from icofactor import CorticalFactorization, Covariates, load_model, simulate_cohort
-from icofactor.cli.main import main
 from icofactor.cohort.store.create import save_store
 from icofactor.preprocessing.covariates import Term
 from icofactor.results.fit_cohort import fit_cohort
@@ -66,29 +66,18 @@ def place(maps: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
             root / tree, [IDS[i] for i in rows], hemispheres(maps[list(rows)]), target="fsaverage4"
         )
         write_table(root / f"{tree}.people.tsv", people(rows))
-    words = [
-        "fit",
-        str(root / "fitted"),
-        "--n-components",
-        "3",
-        "--n-starts",
-        "2",
-        "--no-figures",
-        "-q",
-        "--method",
-        "CD-PNNMF",
-    ]
+    words = f"fit {root}/fitted --n-components 3 --n-starts 2 --no-figures -q --method CD-PNNMF"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
         patch.setattr("icofactor.results.report.page.draw_report", lambda *more: Report("", {}))
-        assert main([*words, "-o", str(root / "plain")]) == 0
-        table = ["--participants", str(root / "fitted.people.tsv"), "--covariates", "age,sex"]
-        assert main([*words, "-o", str(root / "adjusted"), *table]) == 0
+        assert run_cli(words, f"-o {root}/plain") == 0
+        table = f"--participants {root}/fitted.people.tsv --covariates age,sex"
+        assert run_cli(words, f"-o {root}/adjusted", table) == 0
     return root
 
 
 def transform(place: Path, model: str, tree: str, out: Path, *more: str) -> int:
-    return main(["transform", str(place / model), str(place / tree), "-o", str(out), *more])
+    return run_cli(f"transform {place}/{model} {place}/{tree} -o {out}", more)
 
 
 def test_the_fitted_subjects_get_their_own_loadings(place: Path, tmp_path: Path) -> None:
@@ -129,15 +118,8 @@ def test_a_folder_one_subject_and_other_files(
     assert transform(place, "plain", "new", tmp_path / MAPS, "-q") == 0
     _, together = read_table(tmp_path / MAPS)
     gifti_files(tmp_path / "maps", IDS[-1:], hemispheres(maps[-1:]))
-    words = [
-        "transform",
-        str(place / "plain"),
-        str(tmp_path / "maps"),
-        "-o",
-        str(tmp_path / "results"),
-        "-q",
-    ]
-    assert main(words) == 0
+    words = f"transform {place}/plain {tmp_path}/maps -o {tmp_path}/results -q"
+    assert run_cli(words) == 0
     subjects, alone = read_table(tmp_path / "results" / "desc-icofactor_loadings.tsv")
     assert subjects == IDS[-1:]
     np.testing.assert_allclose(alone, together[-1:], rtol=1e-9, atol=1e-12)
@@ -148,18 +130,7 @@ def test_a_store(place: Path, tmp_path: Path) -> None:
 
     cohort: Any = load_cohort(place / "new", participants=place / "new.people.tsv")
     save_store(cohort, tmp_path / "new.store")
-    assert (
-        main(
-            [
-                "transform",
-                str(place / "adjusted"),
-                str(tmp_path / "new.store"),
-                "-o",
-                str(tmp_path / MAPS),
-            ]
-        )
-        == 0
-    )
+    assert run_cli(f"transform {place}/adjusted {tmp_path}/new.store -o {tmp_path}/{MAPS}") == 0
     subjects, loadings = read_table(tmp_path / MAPS)
     assert subjects == IDS[N_FITTED:]
     np.testing.assert_allclose(
@@ -184,15 +155,8 @@ def test_a_dry_run_writes_nothing(
     assert "of 4 subjects" in capsys.readouterr().out
     assert not any(tmp_path.iterdir())
     save_store(simulate_cohort(3, 2, mesh="fsaverage3"), tmp_path / "coarse.store")
-    words = [
-        "transform",
-        str(place / "plain"),
-        str(tmp_path / "coarse.store"),
-        "-o",
-        str(tmp_path / MAPS),
-        "--dry-run",
-    ]
-    assert main(words) == 2
+    words = f"transform {place}/plain {tmp_path}/coarse.store -o {tmp_path}/{MAPS} --dry-run"
+    assert run_cli(words) == 2
     assert capsys.readouterr().err.startswith("icofactor transform: ")
 
 
@@ -293,27 +257,13 @@ def test_maps_of_another_mesh_or_hemisphere(
     freesurfer_tree(
         tmp_path / "coarse", ["a"], {s: 1 + np.arange(642.0)[None] for s in ("left", "right")}
     )
-    assert (
-        main(
-            [
-                "transform",
-                str(place / "plain"),
-                str(tmp_path / "coarse"),
-                "-o",
-                str(tmp_path / MAPS),
-                "-q",
-            ]
-        )
-        == 2
-    )
+    assert run_cli(f"transform {place}/plain {tmp_path}/coarse -o {tmp_path}/{MAPS} -q") == 2
     err = capsys.readouterr().err
     assert (
         "642 vertices" in err and "mask" not in err
     )  # that of the model was not given by the user
     left = freesurfer_tree(tmp_path / "left", ["a"], {"left": maps[:1, :2562]}, target="fsaverage4")
-    assert (
-        main(["transform", str(place / "plain"), str(left), "-o", str(tmp_path / MAPS), "-q"]) == 2
-    )
+    assert run_cli(f"transform {place}/plain {left} -o {tmp_path}/{MAPS} -q") == 2
     assert "no right thickness" in capsys.readouterr().err
     assert not (tmp_path / MAPS).exists()
 
@@ -372,32 +322,13 @@ def test_a_model_of_the_library_does_too(maps: np.ndarray, place: Path, tmp_path
         maps[:, :2562]
     )
     left.save(tmp_path / "left.zip")
-    assert (
-        main(
-            [
-                "transform",
-                str(tmp_path / "left.zip"),
-                str(place / "new"),
-                "-o",
-                str(tmp_path / MAPS),
-                "-q",
-            ]
-        )
-        == 0
-    )
+    assert run_cli(f"transform {tmp_path}/left.zip {place}/new -o {tmp_path}/{MAPS} -q") == 0
     np.testing.assert_allclose(
         read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9
     )
     np.save(tmp_path / "both.npy", maps[N_FITTED:])
-    words = [
-        "transform",
-        str(tmp_path / "left.zip"),
-        str(tmp_path / "both.npy"),
-        "-o",
-        str(tmp_path / MAPS),
-        "-q",
-    ]
-    assert main([*words, "--overwrite"]) == 0
+    words = f"transform {tmp_path}/left.zip {tmp_path}/both.npy -o {tmp_path}/{MAPS} -q"
+    assert run_cli(words, "--overwrite") == 0
     np.testing.assert_allclose(
         read_table(tmp_path / MAPS)[1], left.loadings_[N_FITTED:], rtol=1e-6, atol=1e-9
     )
@@ -454,10 +385,10 @@ def test_other_maps_than_the_fits(
         "--measure",
         measure,
     ]
-    assert main(words) == 2
+    assert run_cli(words) == 2
     err = capsys.readouterr().err
     assert found in err and "--force" in err and not (tmp_path / MAPS).exists()
-    assert main([*words, "--force"]) == 0
+    assert run_cli(words, "--force") == 0
     assert f"differs from the fit (forced): {found}" in capsys.readouterr().out
 
 
@@ -476,10 +407,7 @@ def test_nan_in_a_file(
         tree = freesurfer_tree(
             tmp_path / f"nan{n}", IDS[N_FITTED:], hemispheres(holed), target="fsaverage4"
         )
-        assert (
-            main(["transform", str(place / "plain"), str(tree), "-o", str(tmp_path / f"{n}.tsv")])
-            == status
-        )
+        assert run_cli(f"transform {place}/plain {tree} -o {tmp_path}/{n}.tsv") == status
         out, err = capsys.readouterr()
         if status:
             assert f"{IDS[N_FITTED + 1]} lack up to" in err and "--exclude" in err

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.commands import run_cli
 from helpers.pages import Page
 from helpers.region_tables import aparcstats2table, toy_values, write_toy_atlas
 from helpers.trees import freesurfer_tree
-from icofactor.cli.main import main
 from icofactor.cohort import save_store
 from icofactor.io.gifti import read_gifti
 from icofactor.io.tables import read_table
@@ -56,7 +56,7 @@ def fitted(
         "--level",
         "1",
     ]
-    assert main(["fit", *inputs, *options, "-o", str(out), "--no-figures", "-q"]) == 0
+    assert run_cli("fit", inputs, options, f"-o {out} --no-figures -q") == 0
     return request.param, out
 
 
@@ -112,7 +112,7 @@ def test_new_people_of_every_measure(
     """In whichever order, by the scale of the fit; the same as in Python."""
     share, out = fitted
     inputs = [f"{name}={stores / 'new' / f'{name}.store'}" for name in ("myelin", "thickness")]
-    assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    assert run_cli(f"transform {out}", inputs, f"-o {tmp_path}/new.tsv -q") == 0
     table, _ = read_table(tmp_path / "new.tsv")
     new = {
         name: ico.load_cohort(stores / "new" / f"{name}.store") for name in ("thickness", "myelin")
@@ -120,7 +120,7 @@ def test_new_people_of_every_measure(
     expected = ico.load_model(out).transform(ico.join_measures(new, share))
     found = np.array([table[f"component0{j + 1}"] for j in range(K)], dtype=float).T
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
-    assert main(["transform", str(out), inputs[0], "-o", str(tmp_path / "x.tsv"), "-q"]) == 2
+    assert run_cli(f"transform {out}", [inputs[0]], f"-o {tmp_path}/x.tsv -q") == 2
 
 
 def test_what_else_is_asked_of_a_fit(
@@ -129,32 +129,16 @@ def test_what_else_is_asked_of_a_fit(
     """Resamples, tests and the page; people are the rows of a test, and have a loading per measure."""
     share, out = fitted
     inputs = [str(stores / f"{name}.store") for name in ("thickness", "myelin")]
-    options = [
-        "--model",
-        str(out),
-        "--bootstrap",
-        "2",
-        "--missing",
-        "skip",
-        "-o",
-        str(out),
-        "-q",
-        "--overwrite",
-    ]
+    options = f"--model {out} --bootstrap 2 --missing skip -o {out} -q --overwrite"
     atlas = [*map(str, write_toy_atlas(tmp_path))]
-    assert main(["select", *inputs, *options, "--atlas", *atlas, "--spins", "20"]) == 0
+    assert run_cli("select", inputs, options, "--atlas", atlas, "--spins 20") == 0
     regions, _ = read_table(out / "atlas_overlap.tsv")
     assert ("share_myelin" in regions) == (share == "loadings") and set(regions["component"]) == {
         "1",
         "2",
         "3",
     }
-    assert (
-        main(
-            ["associate", str(out), "--formula", "age", "--permutations", "99", "-q", "--overwrite"]
-        )
-        == 0
-    )
+    assert run_cli(f"associate {out} --formula age --permutations 99 -q --overwrite") == 0
     tests, _ = read_table(out / "associations.tsv")
     wide = [f"component0{j + 1}_{name}" for name in ("thickness", "myelin") for j in range(K)]
     assert tests["component"] == (
@@ -175,7 +159,7 @@ def test_what_else_is_asked_of_a_fit(
         next(iter(effects.parts.values()))[0], expected, rtol=1e-4, atol=1e-7
     )
     assert people.selection.component_se.shape == model.components_.shape
-    assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
+    assert run_cli(f"report {out} --overwrite --no-figures -q") == 0
     page = (out / "report.html").read_text()
     assert "Measures" in page and ("component:myelin" in page) == (share == "loadings")
     shown = people.associations
@@ -197,60 +181,21 @@ def test_confounds_of_each_measure(
     monkeypatch.setattr("icofactor.results.folder.draw_components", lambda fit: b"")
     two, out = [str(stores / f"{name}.store") for name in ("thickness", "myelin")], tmp_path / "out"
     options = ["--share", share, "--scale", "variance", "--missing", "skip", "--level", "1"]
-    asked = ["--covariates", "age,sex"]
-    assert (
-        main(
-            [
-                "fit",
-                *two,
-                *options,
-                *asked,
-                "--n-components",
-                "2",
-                "-o",
-                str(out),
-                "--no-figures",
-                "-q",
-            ]
-        )
-        == 0
-    )
+    asked = "--covariates age,sex"
+    assert run_cli("fit", two, options, asked, f"--n-components 2 -o {out} --no-figures -q") == 0
     new = [str(stores / "new" / f"{name}.store") for name in ("thickness", "myelin")]
-    assert main(["transform", str(out), *new, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    assert run_cli(f"transform {out}", new, f"-o {tmp_path}/new.tsv -q") == 0
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
     maps = ico.join_measures(
         dict(zip(("thickness", "myelin"), map(ico.load_cohort, new), strict=True)), share
     )
     found = np.array([table["component01"], table["component02"]], dtype=float).T
     np.testing.assert_allclose(found, model.transform(maps), rtol=1e-5, atol=1e-7)
-    boot = [
-        "--model",
-        str(out),
-        "--bootstrap",
-        "2",
-        "--missing",
-        "skip",
-        "-o",
-        str(out),
-        "-q",
-        "--overwrite",
-    ]
-    assert main(["select", *two, *boot]) == 0
-    few = [
-        "--ranks",
-        "2",
-        "--splits",
-        "2",
-        "--starts",
-        "2",
-        "--nulls",
-        "5",
-        "-o",
-        str(tmp_path / "chosen"),
-        "-q",
-    ]
-    assert main(["select", *two, *options, *asked, *few]) == 0
-    assert main(["associate", str(out), "--formula", "age", "--permutations", "9", "-q"]) == 2
+    boot = f"--model {out} --bootstrap 2 --missing skip -o {out} -q --overwrite"
+    assert run_cli("select", two, boot) == 0
+    few = f"--ranks 2 --splits 2 --starts 2 --nulls 5 -o {tmp_path}/chosen -q"
+    assert run_cli("select", two, options, asked, few) == 0
+    assert run_cli(f"associate {out} --formula age --permutations 9 -q") == 2
 
 
 @pytest.mark.parametrize(
@@ -281,7 +226,7 @@ def test_a_choice_that_is_missing_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(stores)
-    assert main(["fit", *words.split(), "-o", str(tmp_path / "out"), "-q"]) == 2
+    assert run_cli("fit", words.split(), f"-o {tmp_path}/out -q") == 2
     assert named in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -300,32 +245,15 @@ def test_tables_of_regions_are_joined_too(
     inputs, out = [f"{name}={tmp_path / name}" for name in X], tmp_path / "out"
     atlas = ["--parcels", *map(str, write_toy_atlas(tmp_path)), "--share", share]
     if share == "maps":  # without an atlas, whichever comes first
-        few = ["--n-components", "2", "--no-figures", "-q"]
-        assert (
-            main(["fit", *inputs[::-1], "--share", share, "-o", str(tmp_path / "bars"), *few]) == 0
-        )
-        assert (
-            main(
-                [
-                    "transform",
-                    str(tmp_path / "bars"),
-                    *inputs,
-                    "-o",
-                    str(tmp_path / "bars.tsv"),
-                    "-q",
-                ]
-            )
-            == 0
-        )
+        few = "--n-components 2 --no-figures -q"
+        assert run_cli("fit", inputs[::-1], "--share", [share], f"-o {tmp_path}/bars", few) == 0
+        assert run_cli(f"transform {tmp_path}/bars", inputs, f"-o {tmp_path}/bars.tsv -q") == 0
         loadings = np.array(read_table(tmp_path / "bars.tsv")[0]["component01"], dtype=float)
         np.testing.assert_allclose(
             loadings, ico.load_model(tmp_path / "bars").loadings_[:, 0], atol=1e-6
         )
-    assert (
-        main(["fit", *inputs, *atlas, "-o", str(out), "--n-components", "2", "--no-figures", "-q"])
-        == 0
-    )
-    assert main(["transform", str(out), *inputs, "-o", str(tmp_path / "new.tsv"), "-q"]) == 0
+    assert run_cli("fit", inputs, atlas, f"-o {out} --n-components 2 --no-figures -q") == 0
+    assert run_cli(f"transform {out}", inputs, f"-o {tmp_path}/new.tsv -q") == 0
     model, (table, _) = ico.load_model(out), read_table(tmp_path / "new.tsv")
     found = np.array([table["component01"], table["component02"]], dtype=float).T
     np.testing.assert_allclose(found, model.loadings_, atol=1e-6)
@@ -348,8 +276,8 @@ def test_tables_of_regions_are_joined_too(
     if share == "loadings":
         assert names_of_bars(model)[:17:16] == ["thickness lh_bankssts", "mt30 lh_bankssts"]
         assert '"measure":"mt30"' in (out / "report.html").read_text()
-    boot = ["--bootstrap", "2", "-o", str(out), "-q", "--overwrite"]
-    assert main(["select", *inputs, *atlas[:3], "--model", str(out), *boot]) == 0
+    boot = f"--bootstrap 2 -o {out} -q --overwrite"
+    assert run_cli("select", inputs, atlas[:3], f"--model {out}", boot) == 0
     errors = read_table(out / "components_se.tsv")[0]
     assert errors.get("measure", ["mt30"])[-1] == "mt30" and ("measure" in errors) == (
         share == "loadings"
@@ -398,13 +326,13 @@ def test_folders_of_several_measures(
         "-q",
     ]
     lacking = [*given, *options, "-o", str(tmp_path / "none")]
-    assert main(["fit", *lacking]) == 2 and "sub-11" in capsys.readouterr().err
+    assert run_cli("fit", lacking) == 2 and "sub-11" in capsys.readouterr().err
     out, skip = tmp_path / "out", ["--missing", "skip"]
     with monkeypatch.context() as unread:
         unread.setattr("icofactor.cohort.plan.Plan.read", None)
-        assert main(["fit", *given, *options, *skip, "-o", str(out), "--dry-run"]) == 0
+        assert run_cli("fit", given, options, skip, f"-o {out} --dry-run") == 0
     assert "11 subjects" in capsys.readouterr().out and not out.exists()
-    assert main(["fit", *given, *options, *skip, "-o", str(out)]) == 0
+    assert run_cli("fit", given, options, skip, f"-o {out}") == 0
     cohorts = {
         name: ico.load_cohort(tree, measure=name, missing="skip") for name in ("thickness", "sulc")
     }
@@ -415,7 +343,7 @@ def test_folders_of_several_measures(
     np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-9, atol=1e-12)
     table = str(tmp_path / "again.tsv")
     new = given if form == "files" else [str(tree)]  # a tree: the measures of the fit
-    assert main(["transform", str(out), *new, *skip, "-o", table, "-q"]) == 0
+    assert run_cli(f"transform {out}", new, skip, "-o", [table], "-q") == 0
     loadings = np.array(
         [read_table(Path(table))[0][f"component0{j}"] for j in (1, 2)], dtype=float
     ).T
@@ -442,42 +370,15 @@ def test_folders_that_do_not_go_together(
         ("area", [str(tree / "*/surf/*thickness*"), "--measure", "thickness,area", *maps]),
     ]
     for named, options in refusals:
-        assert main(["fit", *options, "-o", str(tmp_path / "out"), "-q"]) == 2
+        assert run_cli("fit", options, f"-o {tmp_path}/out -q") == 2
         message = capsys.readouterr().err
         assert named in message and len(message.splitlines()) == 1, message
-    assert (
-        main(
-            [
-                "prepare",
-                str(tree),
-                "--measure",
-                "thickness,sulc",
-                "-o",
-                str(tmp_path / "x.store"),
-                "-q",
-            ]
-        )
-        == 2
-    )
+    assert run_cli(f"prepare {tree} --measure thickness,sulc -o {tmp_path}/x.store -q") == 2
 
 
 @pytest.mark.slow
 def test_the_demo_has_several_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [
-        "--measures",
-        "thickness,myelin",
-        "--share",
-        "loadings",
-        "--n-subjects",
-        "20",
-        "--n-components",
-        "3",
-    ]
-    assert (
-        main(
-            ["demo", str(tmp_path / "demo"), *options, "--hemisphere", "left", "--no-figures", "-q"]
-        )
-        == 0
-    )
+    options = "--measures thickness,myelin --share loadings --n-subjects 20 --n-components 3"
+    assert run_cli(f"demo {tmp_path}/demo", options, "--hemisphere left --no-figures -q") == 0
     said = capsys.readouterr().out
     assert "of loadings (myelin)" in said and "Of each measure: thickness" in said

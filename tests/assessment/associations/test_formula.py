@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.refusals import refused
 from icofactor.assessment.associations.design import RegressionDesign
 from icofactor.assessment.associations.formula import parse, smoothed
 from icofactor.errors import ArgumentError
@@ -30,7 +31,7 @@ def names(formula: str, smooth: object = None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("formula", "found"),
+    ("formula", "terms"),
     [
         ("age + sex", ["age", "sex"]),
         ("~ age", ["age"]),
@@ -46,8 +47,8 @@ def names(formula: str, smooth: object = None) -> list[str]:
         ("bs(age, df=5) + center(iq)", ["bs(age, df=5)", "center(iq)"]),
     ],
 )
-def test_terms(formula: str, found: list[str]) -> None:
-    assert names(formula) == found
+def test_terms(formula: str, terms: list[str]) -> None:
+    assert names(formula) == terms
 
 
 def test_categories_are_categories() -> None:
@@ -71,9 +72,8 @@ def test_smooth_terms_are_centred_splines() -> None:
 
 @pytest.mark.parametrize("smooth", ["age=1", "age=x", {"age": 99}])
 def test_smooth_needs_some_degrees_of_freedom(smooth: object) -> None:
-    with pytest.raises(ArgumentError) as problem:
+    with refused("smooth"):
         smoothed(parse("age"), smooth)
-    assert problem.value.argument == "smooth"
 
 
 HOSTILE = [
@@ -131,9 +131,8 @@ HOSTILE = [
 def test_nothing_is_evaluated(formula: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "system", lambda _: pytest.fail("a formula ran a command"))
     monkeypatch.setattr("builtins.eval", lambda *_: pytest.fail("a formula was evaluated"))
-    with pytest.raises(ArgumentError) as problem:
+    with refused("formula"):
         parse(formula)
-    assert problem.value.argument == "formula"
 
 
 @given(st.text(alphabet="age sex`:+*()~,='\"1C.[]{}\\lambda_-", max_size=60))
@@ -148,14 +147,16 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
     """Names of columns reach it as x0_, x1_, ..., whatever they are."""
     import formulaic
 
-    seen = []
+    formulas = []
     real = formulaic.model_matrix
     monkeypatch.setattr(
-        formulaic, "model_matrix", lambda text, *a, **b: seen.append(text) or real(text, *a, **b)
+        formulaic,
+        "model_matrix",
+        lambda text, *a, **b: formulas.append(text) or real(text, *a, **b),
     )
     table = {**TABLE, "__import__('os')": TABLE["age"], "log": TABLE["iq"]}
     RegressionDesign.of(parse("log(log) + `__import__('os')`"), table)
-    assert seen == ["1 + log(x0_) + x1_"]
+    assert formulas == ["1 + log(x0_) + x1_"]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,5 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_designs_that_cannot_be(formula: str, change: dict[str, list[object]]) -> None:
     table = {**TABLE, **change}
-    with pytest.raises(ArgumentError) as problem:
+    with refused("formula"):
         RegressionDesign.of(parse(formula), table)
-    assert problem.value.argument == "formula"
