@@ -110,8 +110,8 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
 def test_the_model_can_be_used(demo: Demo) -> None:
     model = load_model(demo.folder / "model.zip")
     np.testing.assert_array_equal(model.components_, demo.model.components_)
-    others = simulate_cohort(14, 3, "thickness", "left", 0)
-    np.testing.assert_array_equal(model.transform(others), demo.model.transform(others))
+    new = simulate_cohort(14, 3, "thickness", "left", 0)
+    np.testing.assert_array_equal(model.transform(new), demo.model.transform(new))
     np.testing.assert_allclose(model.transform(demo.cohort), model.loadings_, rtol=1e-6, atol=1e-9)
 
 
