@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cli.main import main
+from helpers.commands import run_cli
 from icofactor.cohort.store import save_store
 
 pytestmark = pytest.mark.slow
 distributed = pytest.importorskip("distributed")
-FIT = ["--n-components", "2", "--level", "1", "--n-starts", "2", "--covariates", "age", "-q"]
+FIT = "--n-components 2 --level 1 --n-starts 2 --covariates age -q"
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,9 @@ def test_a_cluster_gives_the_files_of_a_local_run(
         (tmp_path / "scheduler.json").write_text(json.dumps(record))
         scheduler = str(tmp_path / "scheduler.json")
     folders = [tmp_path / "local", tmp_path / "cluster"]
-    for folder, words in zip(folders, ([], ["--scheduler", scheduler]), strict=True):
-        assert main(["fit", str(store), "-o", str(folder), *FIT, *words]) == 0
-        new = ["transform", str(folder), str(store), "-o", str(folder / "new.tsv"), "-q"]
-        assert main([*new, *words]) == 0
+    for folder, words in zip(folders, ("", f"--scheduler {scheduler}"), strict=True):
+        assert run_cli(f"fit {store} -o {folder}", FIT, words) == 0
+        assert run_cli(f"transform {folder} {store} -o {folder}/new.tsv -q", words) == 0
     names = [{path.name for path in folder.rglob("*")} for folder in folders]
     assert names[0] == names[1] and "report.html" in names[0]
     assert loadings(folders[0]) == loadings(folders[1])
@@ -68,7 +67,7 @@ def test_no_scheduler_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("icofactor.cli.cluster.SECONDS_TO_CONNECT", 1)
-    words = ["--scheduler", "tcp://127.0.0.1:9"]
-    assert main(["fit", str(store), "-o", str(tmp_path / "out"), *FIT, *words]) == 2
+    words = "--scheduler tcp://127.0.0.1:9"
+    assert run_cli(f"fit {store} -o {tmp_path}/out", FIT, words) == 2
     assert "--scheduler: " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

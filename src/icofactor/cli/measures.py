@@ -180,7 +180,13 @@ def plan_measures(
     plans: dict[str, Plan] = {}
     cohorts: dict[str, Any] = {}
     inputs: dict[str, str] = {}
+    sources = set()
     for measure_input in inputs_by_measure(options, fitted):
+        source = (measure_input.inputs, measure_input.measure)
+        if source in sources:
+            message = f"has {measure_input.text} twice: give one INPUT per measure"
+            raise ArgumentError("inputs", message)
+        sources.add(source)
         plan = plan_measure(options, measure_input, needed, given)
         # Stores are opened, and tables are small. Files are read once all go together.
         is_light = plan.stored or getattr(plan.sites, "regions", None) is not None
