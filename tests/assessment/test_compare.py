@@ -109,6 +109,9 @@ def test_files(first: Any, tmp_path: Path) -> None:
     assert len(rows) == 3 and set(header.split("\t")) < set(about) and about["n_spins"] == 9
     assert not undescribed(out)
     assert main([*words, "-q"]) == 2
-    (out / "comparison.tsv").write_text("mine")
-    assert main([*words, "-q", "--overwrite"]) == 2
-    assert (out / "comparison.tsv").read_text() == "mine"
+    (out / "comparison.tsv").write_text("changed")
+    (out / "notes.txt").write_text("mine")
+    assert main([*words, "-q", "--overwrite"]) == 0
+    # What the manifest lists is replaced, even if it was changed; other files stay.
+    assert (out / "comparison.tsv").read_text().splitlines() == [header, *rows]
+    assert (out / "notes.txt").read_text() == "mine"

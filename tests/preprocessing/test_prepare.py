@@ -519,7 +519,7 @@ REFUSED = [
     ("reho TREE --spheres x --detrend", "--detrend"),
     ("alff TREE --spheres x --no-tie-correction", "--no-tie-correction"),
     ("alff TREE --spheres x --map sulc", "--map"),
-    ("reho TREE --spheres x --no-limit-outliers", "--no-limit-outliers"),
+    ("reho TREE --spheres x --no-limit-outliers", "--limit-outliers"),
     ("reho TREE --spheres x --filter fft --order 2", "--order"),
     ("myelin TREE --spheres x --no-limit-outliers --n-deviations 3", "--n-deviations"),
     ("myelin TREE --spheres x --target fsaverage4 --resample-to fsaverage5", "--target"),
