@@ -236,7 +236,7 @@ def test_figures_come_and_go_with_the_fit(tmp_path: Path) -> None:
     with Publication(tmp_path, overwrite=True).filled() as new:  # as `icofactor report` does
         (new / "figures").mkdir()
         (new / "figures" / "maps.png").write_text("drawn by icofactor report")
-    with pytest.raises(FileExistsError, match="exists; pass overwrite=True"):
+    with pytest.raises(FileExistsError):
         write(tmp_path, *names)
     write(tmp_path, "m.gii", "figures/a.png", "figures/c.png", overwrite=True)
     found = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}

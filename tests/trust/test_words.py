@@ -18,7 +18,14 @@ from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.cohort.subjects import read_participants
-from icofactor.errors import UNSAFE, ArgumentError, CohortError, FileError, escaped
+from icofactor.errors import (
+    COHORT_ARGUMENTS,
+    UNSAFE,
+    ArgumentError,
+    CohortError,
+    FileError,
+    escaped,
+)
 from icofactor.io import json as json_reader
 from icofactor.io import tables
 from icofactor.io.guard import Unreadable
@@ -256,7 +263,7 @@ def test_names_of_files_are_shown_on_one_line(
     assert shown in said and said.count("\n") == 1 and not UNSAFE.search(said.strip("\n"))
 
 
-@pytest.mark.parametrize("name", CohortError.ARGUMENTS)
+@pytest.mark.parametrize("name", COHORT_ARGUMENTS)
 def test_a_path_that_reads_like_an_option_is_shown_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
