@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.commands import run_cli
-from icofactor import Cohort, CorticalFactorization, __version__, load_model, simulate_cohort
+from icofactor import Cohort, CorticalFactorization, __version__, simulate_cohort
 from icofactor.io.publish import LIST, list_of
 
 pytestmark = pytest.mark.slow
@@ -105,14 +105,6 @@ def test_provenance_says_how_it_came_about(demo: Demo) -> None:
         if path.is_file()
     }
     assert set(list_of(demo.folder)) == files - {LIST}
-
-
-def test_the_model_can_be_used(demo: Demo) -> None:
-    model = load_model(demo.folder / "model.zip")
-    np.testing.assert_array_equal(model.components_, demo.model.components_)
-    new = simulate_cohort(14, 3, "thickness", "left", 0)
-    np.testing.assert_array_equal(model.transform(new), demo.model.transform(new))
-    np.testing.assert_allclose(model.transform(demo.cohort), model.loadings_, rtol=1e-6, atol=1e-9)
 
 
 def test_figures_are_vectors_with_text(demo: Demo) -> None:

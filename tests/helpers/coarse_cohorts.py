@@ -17,7 +17,6 @@ from icofactor.assessment.selection.heldout import (
 from icofactor.cohort import simulate
 from icofactor.cohort.cohort import Cohort
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 
 METHOD = "CD-PNNMF"
@@ -55,19 +54,6 @@ def with_X(cohort: Cohort, X: np.ndarray, rows: np.ndarray | None = None) -> Coh
     """The same sites with other maps, or with some subjects only."""
     rows = np.arange(len(X)) if rows is None else rows
     return Cohort(X=X[rows], subjects=[cohort.subjects[i] for i in rows], sites=cohort.sites)
-
-
-class Recorder(Fitter):
-    """Remembers what was fitted."""
-
-    def __init__(self, n_starts: int = 3) -> None:
-        super().__init__(METHOD, n_starts, 0)
-        object.__setattr__(self, "seen", [])
-
-    def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
-        found = super().__call__(stats, rank, *where)
-        self.seen.append(found)  # type: ignore[attr-defined]
-        return found
 
 
 def predict_block(

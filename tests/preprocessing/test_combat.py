@@ -330,16 +330,3 @@ def test_a_store_is_passed_over_twice_and_gives_the_same(
     model = CorticalFactorization(2, n_starts=1, level=1).fit(a.transform(store))
     assert store.X.counter.n_bytes == pytest.approx(4 * once)
     np.testing.assert_allclose(model.transform(in_memory), model.loadings_, rtol=1e-6, atol=1e-9)
-
-
-def test_two_real_centres(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NSPN: thickness of 308 parcels in London and Cambridge."""
-    pytest.importorskip("neuroCombat", reason="neuroCombat is not installed")
-    with np.load(data_folder / "nspn_discovery.npz") as archive:
-        people = {name: archive[name] for name in ("age", "sex", "centre")}
-        X = archive["thickness"].astype(np.float64)
-    combat = ComBat("centre", ["age", "sex"]).fit(X, people)
-    expected = neurocombat(X, pd.DataFrame(people), "centre", ["sex"], ["age"], monkeypatch)
-    harmonized = np.asarray(combat.transform(X, people))
-    np.testing.assert_allclose(harmonized, expected["data"].T, rtol=0, atol=1e-6)
-    assert combat.harmonization_.n_shifted == 0
