@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.refusals import refused
 from icofactor.factorization._refine import Refinement
 from icofactor.sphere.sites import Sites
 
@@ -77,15 +78,16 @@ def test_fewer_dimensions_than_components(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "message"),
+    "X",
     [
-        (np.tile(np.linspace(1, 2, SITES.n), (10, 1)), "X is the same in all subjects"),
-        (np.zeros((10, SITES.n)), "X is zero over all sites in subjects 0, 1, 2, 3, 4 and 5 more"),
-        (np.vstack([np.zeros(SITES.n), maps()]), "X is zero over all sites in subject 0"),
+        np.tile(np.linspace(1, 2, SITES.n), (10, 1)),
+        np.zeros((10, SITES.n)),
+        np.vstack([np.zeros(SITES.n), maps()]),
     ],
+    ids=["all alike", "all zero", "one zero"],
 )
-def test_what_has_no_answer_is_refused(X: np.ndarray, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_has_no_answer_is_refused(X: np.ndarray) -> None:
+    with refused("X"):
         fit(X, 1)
 
 
@@ -126,7 +128,7 @@ def test_tiny_masks(n_used: int) -> None:
 
 
 def test_a_mask_of_one_site_is_refused() -> None:
-    with pytest.raises(ValueError, match="mask leaves one site"):
+    with refused("mask"):
         fit(maps(), 1, mask=np.arange(SITES.n) == 7)
 
 
