@@ -12,29 +12,29 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icofactor import __version__
-from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.cohort import Cohort, CohortBase, Measurement
 from icofactor.cohort.problems import some
 from icofactor.cohort.store.columns import encode_column, join_columns
 from icofactor.cohort.store.layout import (
     MARK,
     Commit,
     contents,
-    is_uncommitted,
+    input_records,
+    is_unfinished,
     next_content,
     read_commit,
     write_commit,
-    write_mark,
     writing,
 )
 from icofactor.cohort.store.read import (
@@ -57,6 +57,7 @@ from icofactor.io.guard import exists
 from icofactor.io.records import flatten
 from icofactor.io.tables import plain
 from icofactor.io.url import local
+from icofactor.maps.blocks import cut
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
@@ -77,6 +78,7 @@ DTYPES = ("float32", "float16")
 COARSE = 0.05
 # So many subjects of a batch tell how coarse it is.
 SUBJECTS_ROUNDED = 64
+NOBODY = "there are no subjects to write to it"
 
 
 def save_store(
@@ -138,25 +140,23 @@ def create_store(
     """
     if str(dtype) not in DTYPES:
         raise ArgumentError("dtype", f"must be 'float32' or 'float16'; found {shown(dtype)}")
-    chunks = (chunk_sites, chunk_subjects)
-    if min(chunks) < 1:
-        argument = "chunk_sites" if chunk_sites < 1 else "chunk_subjects"
-        raise ArgumentError(argument, f"must be at least 1; found {min(chunks)}")
+    for argument, size in (("chunk_sites", chunk_sites), ("chunk_subjects", chunk_subjects)):
+        if size < 1:
+            raise ArgumentError(argument, f"must be at least 1; found {size}")
     folder = local(path, "path").absolute()
-    _check_target(folder, overwrite)
+    check_store_target(folder, overwrite)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with writing(folder) as previous:
             # Another writer may have finished meanwhile.
-            _check_target(folder, overwrite)
-            if is_uncommitted(folder):
-                write_mark(folder)
-            commit = _write_content(folder, cohorts, chunks, np.dtype(str(dtype)), "create")
+            check_store_target(folder, overwrite)
+            chunks = (chunk_sites, chunk_subjects)
+            commit = _write_content(folder, cohorts, chunks, np.dtype(dtype), "create")
             generation = 1 if previous is None else previous.generation + 1
             write_commit(folder, replace(commit, generation=generation))
     except BaseException:
-        if is_new and is_uncommitted(folder):
+        if is_new and is_unfinished(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return open_store(folder)
@@ -184,29 +184,35 @@ def append_store(
     import zarr
 
     folder = local(path, "path").absolute()
-    batches: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
+    batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
     with writing(folder):
         previous = read_commit(folder)
         n_subjects = len(previous.subjects)
-        content = folder / previous.content
-        group = zarr.open_group(content, mode="r+", use_consolidated=False)
-        maps, statistics = group[MAPS], group[STATISTICS]
+        group = zarr.open_group(folder / previous.content, mode="r+", use_consolidated=False)
+        maps = group[MAPS]
+        statistics = group[STATISTICS]
         # A killed append leaves columns, which this removes.
-        _resize_subjects(maps, statistics, n_subjects)
+        _resize(maps, statistics, n_subjects)
         stored = statistics[...]
+        like = open_store(folder)
+        inputs = input_records(previous.steps)
+        like = replace(like, provenance=inputs[0] if inputs else {})
+        batch = _Batch(folder, like, previous, maps.dtype)
         try:
-            like = open_store(folder)
-            columns = _Columns(maps, np.argsort(like.X.values.rows))
-            batch = _write_subjects(folder, columns, batches, like, previous, "append")
-            _compare(folder, stored, batch)
+            blocks = batch.blocks(batches, maps.chunks[1])
+            finish = _write_maps(maps, blocks, np.argsort(like.X.values.rows))
+            commit, new = batch.finished("append")
+            problem = scale_problem(stored, new) or duplicate_problem(stored, new, commit.subjects)
+            if problem is not None:
+                raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
         except BaseException:
-            _resize_subjects(maps, statistics, n_subjects)
+            _resize(maps, statistics, n_subjects)
             raise
         # Only now a file is replaced that has committed subjects, and they stay in it.
-        batch.columns.finish()
-        statistics.resize((n_subjects + len(batch.statistics), stored.shape[1]))
-        statistics[n_subjects:] = batch.statistics
-        write_commit(folder, replace(batch.commit, generation=previous.generation + 1))
+        finish()
+        _resize(maps, statistics, len(commit.subjects))
+        statistics[n_subjects:] = new
+        write_commit(folder, replace(commit, generation=previous.generation + 1))
     return open_store(folder)
 
 
@@ -283,8 +289,7 @@ def add_columns(
         raise ArgumentError("participants", "must be a table with columns to add")
     with writing(folder):
         previous = read_commit(folder)
-        names = previous.subjects
-        absent = [name for name in names if table.row(name, None) is None]
+        absent = [name for name in previous.subjects if table.row(name, None) is None]
         if absent:
             raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
         present = [name for name in table.columns if name in previous.participants]
@@ -294,7 +299,8 @@ def add_columns(
                 f"the store already has the columns {some(present)}: pass --overwrite "
                 "(overwrite=True) to replace them",
             )
-        columns = {name: encode_column(name, values) for name, values in table.about(names).items()}
+        new = table.about(previous.subjects)
+        columns = {name: encode_column(name, values) for name, values in new.items()}
         commit = replace(
             previous,
             generation=previous.generation + 1,
@@ -305,13 +311,13 @@ def add_columns(
     return open_store(folder)
 
 
-def _check_target(folder: Path, overwrite: bool) -> None:
+def check_store_target(folder: Path, overwrite: bool) -> None:
     """Refuse a place where a store cannot or may not be written."""
     if not folder.exists():
         return
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
-    if is_uncommitted(folder):
+    if is_unfinished(folder):
         return
     if not exists(folder / MARK) or not contents(folder):
         raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
@@ -344,23 +350,7 @@ def _without_records(record: Any, names: set[str]) -> Any:
 # ---------------------------------------------------------------------- arrays of a store
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Subjects whose maps were written together.
-
-    Attributes
-    ----------
-    commit : the cohort with them
-    statistics : of their maps
-    columns : writer of their maps, which must finish
-    """
-
-    commit: Commit
-    statistics: np.ndarray
-    columns: _Columns
-
-
-def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
+def _resize(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
     """Give the arrays this many subjects; zarr deletes the files of others."""
     maps.resize((maps.shape[0], n_subjects))
     statistics.resize((n_subjects, statistics.shape[1]))
@@ -381,7 +371,7 @@ def _write_content(
     remaining = iter(cohorts)
     first = next(remaining, None)
     if first is None:
-        raise CohortError(folder, "there are no subjects to write to it")
+        raise CohortError(folder, NOBODY)
     sites, arrays = flatten(first.sites)
     if first.mask is not None:
         arrays[MASK] = first.mask
@@ -404,194 +394,167 @@ def _write_content(
         write_array(group, SITES + name, np.asarray(values))
     chunks = (min(chunks[0], first.sites.n), chunks[1])
     maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
-    columns = _Columns(maps, arrays[ORDER])
-    batch = _write_subjects(folder, columns, chain([first], remaining), first, commit, step)
-    batch.columns.finish()
-    shape = batch.statistics.shape
-    statistics = create_array(group, STATISTICS, shape, (CHUNK_STATISTICS, shape[1]), np.float64)
-    statistics[...] = batch.statistics
-    return batch.commit
+    batch = _Batch(folder, first, commit, dtype)
+    blocks = batch.blocks(chain([first], remaining), chunks[1])
+    _write_maps(maps, blocks, arrays[ORDER])
+    commit, numbers = batch.finished(step)
+    rows = (CHUNK_STATISTICS, numbers.shape[1])
+    statistics = create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)
+    statistics[...] = numbers
+    return commit
 
 
-def _write_subjects(
-    folder: Path,
-    columns: _Columns,
-    cohorts: Iterable[AnyCohort],
-    like: AnyCohort,
-    commit: Commit,
-    step: str,
-) -> _Batch:
-    """Write maps beyond those of the subjects in a commit, which then has all of them.
+def _write_maps(
+    array: zarr.Array, blocks: Iterable[np.ndarray], order: np.ndarray
+) -> Callable[[], None]:
+    """Write maps (subjects × sites) after those that the array has, as whole chunks.
 
-    Parameters
-    ----------
-    columns : writes the maps
-    like : what all cohorts must be like
-    step : what is done
+    Chunks that have earlier subjects are written by the function that is returned: the caller
+    calls it when nothing else can fail.
     """
-    subjects = list(commit.subjects)
-    hashes = list(commit.hashes)
-    participants = dict(commit.participants)
-    statistics: list[np.ndarray] = []
-    inputs: list[Any] = []
-    rounding_share = 0.0
-    in_use = np.ones(like.sites.n, dtype=bool) if like.mask is None else like.mask
-    for cohort in cohorts:
-        problems = _differences(like, cohort)
-        twice = sorted(set(subjects).intersection(cohort.subjects))
-        if twice:
-            problems.append(f"it already has these subjects: {some(twice)}")
-        if problems:
-            raise CohortError(folder, f"{cohort!r} cannot be added: " + "; ".join(problems))
-        for name, cells in cohort.participants.items():
-            column = encode_column(str(name), cells)
-            if subjects:
-                column = join_columns(str(name), dict(participants[str(name)]), column)
-            participants[str(name)] = column
-        subjects += cohort.subjects
-        source = plain(cohort.provenance)
-        if source not in inputs:
-            inputs.append(source)
-        for first in range(0, len(cohort), columns.width):
-            exact = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
-            values: np.ndarray = exact
-            if columns.dtype == np.float16:
-                values = _to_float16(folder, exact)
-                sample = slice(0, SUBJECTS_ROUNDED)
-                share = _rounding_share(exact[sample, in_use], values[sample, in_use])
-                rounding_share = max(share, rounding_share)
-            numbers = map_statistics(values, in_use)
-            bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) + first
-            if len(bad):
-                names = some(cohort.subjects[row] for row in bad)
-                raise CohortError(folder, f"these subjects have NaN or infinite values: {names}")
-            statistics.append(numbers)
-            hashes += map_hashes(values)
-            columns.add(values)
-    n_new = len(subjects) - len(commit.subjects)
-    if not n_new:
-        raise CohortError(folder, "there are no subjects to write to it")
-    columns.flush()
-    if rounding_share > COARSE:
-        warnings.warn(
-            f"float16 is coarse for these maps: rounding is {100 * rounding_share:.2g} % of the "
-            "standard deviation between subjects; use float32",
-            UserWarning,
-            stacklevel=2,
-        )
-    commit = replace(
-        commit,
-        subjects=tuple(subjects),
-        hashes=tuple(hashes),
-        participants=participants,
-        steps=(*commit.steps, _step(step, n_subjects=n_new, inputs=inputs)),
-    )
-    return _Batch(commit, np.concatenate(statistics), columns)
+    n_sites, n_earlier = array.shape
+    height, width = array.chunks
+    start = n_earlier - n_earlier % width
+    earlier = np.empty((n_earlier - start, n_sites), array.dtype)
+    if start < n_earlier:
+        earlier[:, order] = array[:, start:].T
+
+    def write(maps: np.ndarray, start: int) -> None:
+        stop = start + len(maps)
+        array.resize((n_sites, max(array.shape[1], stop)))
+        # One file at a time: zarr copies what it writes.
+        for rows in cut(n_sites, height):
+            array[rows, start:stop] = maps[:, order[rows]].T
+
+    finish = lambda: None
+    for maps in _grouped(blocks, earlier, width):
+        if start < n_earlier:
+            finish = partial(write, maps, start)
+        else:
+            write(maps, start)
+        start += width
+    return finish
 
 
-def _compare(folder: Path, stored: np.ndarray, batch: _Batch) -> None:
-    """Refuse a batch whose maps are of another scale than the store's, or are there already."""
-    names = batch.commit.subjects
-    new = batch.statistics
-    problem = scale_problem(stored, new) or duplicate_problem(
-        stored, new, names[: len(stored)], names[len(stored) :]
-    )
-    if problem is not None:
-        raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
+def _grouped(
+    blocks: Iterable[np.ndarray], earlier: np.ndarray, n_rows: int
+) -> Iterator[np.ndarray]:
+    """Yield the rows of all blocks again, so many at a time; the last rows may be fewer."""
+    group = np.empty((n_rows, earlier.shape[1]), earlier.dtype)
+    group[: len(earlier)] = earlier
+    n_filled = len(earlier)
+    for block in blocks:
+        for rows in np.split(block, range(n_rows - n_filled, len(block), n_rows)):
+            group[n_filled : n_filled + len(rows)] = rows
+            n_filled += len(rows)
+            if n_filled == n_rows:
+                yield group
+                # The caller may keep the earlier one.
+                group = np.empty_like(group)
+                n_filled = 0
+    if n_filled:
+        yield group[:n_filled]
 
 
-class _Columns:
-    """Gathers subjects until they fill a column of chunks, then writes these whole.
-
-    The column of chunks that has earlier subjects is written by `finish`, last of all.
+class _Batch:
+    """Subjects that are added to a store together, and what the store says of them.
 
     Attributes
     ----------
-    width : subjects of a chunk
-    n_written : subjects that the array had, and those that were added
+    folder : of the store
+    like : what all cohorts must be like
+    commit : the cohort before they are added
+    dtype : of the stored values
+    cohorts : subjects, participants and provenance of every cohort that was written
     """
 
-    def __init__(self, array: zarr.Array, order: np.ndarray) -> None:
-        n_sites, self.n_written = array.shape
-        self.width = array.chunks[1]
-        self.dtype = array.dtype
-        self._array = array
-        self._order = order
-        self._buffer = np.full((self.width, n_sites), np.nan, self.dtype)
-        self._held: tuple[slice, np.ndarray] | None = None
-        self._n_held = self.n_written % self.width
-        if self._n_held:
-            start = self.n_written - self._n_held
-            self._buffer[: self._n_held, order] = array[:, start : self.n_written].T
+    def __init__(self, folder: Path, like: AnyCohort, commit: Commit, dtype: np.dtype) -> None:
+        self.folder = folder
+        self.like = like
+        self.commit = commit
+        self.dtype = dtype
+        self.in_use = np.flatnonzero(_mask_of(like))
+        self.subjects = list(commit.subjects)
+        self.hashes: list[str] = list(commit.hashes)
+        self.columns = {name: [column] for name, column in commit.participants.items()}
+        self.inputs: list[Any] = []
+        self.statistics: list[np.ndarray] = []
+        self.rounding_share = 0.0
 
-    def add(self, values: np.ndarray) -> None:
-        """Add maps, subjects × sites."""
-        while len(values):
-            position = self.n_written % self.width
-            n_taken = min(self.width - position, len(values))
-            self._buffer[position : position + n_taken] = values[:n_taken]
-            self.n_written += n_taken
-            values = values[n_taken:]
-            if self.n_written % self.width == 0:
-                self._write()
+    def blocks(self, cohorts: Iterable[AnyCohort], width: int) -> Iterator[np.ndarray]:
+        """Yield the maps of all cohorts as they are stored, up to `width` subjects at a time."""
+        for cohort in cohorts:
+            self._add(cohort)
+            for rows in cut(len(cohort), width):
+                yield self._stored_values(cohort, rows)
 
-    def flush(self) -> None:
-        """Write the last subjects."""
-        if self.n_written % self.width:
-            self._write()
+    def _add(self, cohort: AnyCohort) -> None:
+        """Add what a cohort says besides its maps; refuse one that does not fit."""
+        problems = _differences(self.like, cohort)
+        present = sorted(set(self.subjects).intersection(cohort.subjects))
+        if present:
+            problems.append(f"it already has these subjects: {some(present)}")
+        if problems:
+            text = "; ".join(problems)
+            raise CohortError(self.folder, f"{cohort!r} cannot be added: {text}")
+        self.subjects += cohort.subjects
+        for name, values in cohort.participants.items():
+            pieces = self.columns.setdefault(str(name), [])
+            pieces.append(encode_column(str(name), values))
+        source = plain(cohort.provenance)
+        if source not in self.inputs:
+            self.inputs.append(source)
 
-    def _write(self) -> None:
-        """Write the subjects in the buffer as whole chunks, filled up with NaN."""
-        last = -(-self.n_written // self.width) * self.width
-        columns = slice(last - self.width, last)
-        if self._n_held:
-            self._held = (columns, self._buffer)
-            self._buffer = np.empty_like(self._buffer)
-            self._n_held = 0
-        else:
-            self._write_chunks(columns, self._buffer)
-        self._buffer[...] = np.nan
+    def _stored_values(self, cohort: AnyCohort, rows: slice) -> np.ndarray:
+        """Return maps of some subjects as they are stored, and note what they are like."""
+        exact = np.asarray(cohort.X[rows], dtype=np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            values = exact.astype(self.dtype, copy=False)
+        numbers = map_statistics(values, self.in_use)
+        bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+        if len(bad):
+            names = some(cohort.subjects[rows][row] for row in bad)
+            text = f"these subjects have NaN, infinity or what {self.dtype} cannot hold: {names}"
+            raise CohortError(self.folder, text)
+        if self.dtype == np.float16:
+            sample = np.ix_(np.arange(min(len(values), SUBJECTS_ROUNDED)), self.in_use)
+            share = _rounding_share(exact[sample], values[sample])
+            self.rounding_share = max(share, self.rounding_share)
+        self.statistics.append(numbers)
+        self.hashes += map_hashes(values)
+        return values
 
-    def _write_chunks(self, columns: slice, maps: np.ndarray) -> None:
-        n_sites, n_subjects = self._array.shape
-        height = self._array.chunks[0]
-        self._array.resize((n_sites, max(n_subjects, columns.stop)))
-        # One file at a time: zarr copies what it writes.
-        for first in range(0, n_sites, height):
-            sites = slice(first, first + height)
-            self._array[sites, columns] = maps[:, self._order[sites]].T
-
-    def finish(self) -> None:
-        """Write the chunks that have earlier subjects, and give the array its number of subjects."""
-        if self._held is not None:
-            self._write_chunks(*self._held)
-        self._array.resize((self._array.shape[0], self.n_written))
-
-
-# ---------------------------------------------------------------------- float16
-
-
-def _to_float16(folder: Path, values: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Round values to float16; refuse those beyond its range."""
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = values.astype(np.float16)
-    overflowed = np.isinf(rounded) & np.isfinite(values)
-    if overflowed.any():
-        largest = float(np.abs(values[overflowed]).max())
-        raise CohortError(
-            folder,
-            "maps cannot be stored: float16 can represent values up to 65504; these go up to "
-            f"{largest:.6g}: use float32",
+    def finished(self, step: str) -> tuple[Commit, np.ndarray]:
+        """Return the cohort with the subjects that were added, and the statistics of their maps."""
+        n_new = len(self.subjects) - len(self.commit.subjects)
+        if not n_new:
+            raise CohortError(self.folder, NOBODY)
+        if self.rounding_share > COARSE:
+            warnings.warn(
+                f"float16 is coarse for these maps: rounding is {100 * self.rounding_share:.2g} % "
+                "of the standard deviation between subjects; use float32",
+                UserWarning,
+                stacklevel=3,
+            )
+        commit = replace(
+            self.commit,
+            subjects=tuple(self.subjects),
+            hashes=tuple(self.hashes),
+            participants={
+                name: join_columns(name, pieces) for name, pieces in self.columns.items()
+            },
+            steps=(*self.commit.steps, _step(step, n_subjects=n_new, inputs=self.inputs)),
         )
-    return rounded
+        return commit, np.concatenate(self.statistics)
 
 
-def _rounding_share(exact: NDArray[np.float32], rounded: NDArray[np.float16]) -> float:
+def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
     """Return what rounding changes, as a share of the standard deviation between subjects."""
     x = exact.astype(np.float64)
-    deviation = np.sqrt(np.mean(np.square(x - x.mean(axis=0))))
+    deviation = np.std(x, axis=0)
+    rms = np.sqrt(np.mean(np.square(deviation)))
     # One subject, or equal ones, have no deviation.
-    return float(np.sqrt(np.mean(np.square(rounded - x))) / deviation) if deviation else 0.0
+    return float(np.sqrt(np.mean(np.square(rounded - x))) / rms) if rms else 0.0
 
 
 # ---------------------------------------------------------------------- comparing cohorts
@@ -607,26 +570,36 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
             f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another "
             "order"
         )
-    else:
-        masks = [
-            np.ones(like.sites.n, dtype=bool) if mask is None else mask
-            for mask in (like.mask, cohort.mask)
-        ]
-        n_different = int((masks[0] != masks[1]).sum())
-        if n_different:
-            problems.append(f"its mask differs at {n_different} sites")
-    for name in ("hemisphere", "modality", "units"):
-        stored, new = getattr(like, name), getattr(cohort, name)
-        if stored != new:
-            problems.append(f"{name} of the store is {stored!r}, here {new!r}")
-    stored_columns, columns = set(map(str, like.participants)), set(map(str, cohort.participants))
-    if stored_columns - columns:
-        problems.append(f"participants lack the columns {sorted(stored_columns - columns)}")
-    if columns - stored_columns:
-        problems.append(
-            f"the store's participants lack the columns {sorted(columns - stored_columns)}"
-        )
+    elif (n_different := int((_mask_of(like) != _mask_of(cohort)).sum())) > 0:
+        problems.append(f"its mask differs at {n_different} sites")
+    stored = _record_to_compare(like)
+    new = _record_to_compare(cohort)
+    problems += [
+        f"{name} of the store: {shown(stored[name])}; here: {shown(new[name])}"
+        for name in stored
+        if name in new and stored[name] != new[name]
+    ]
     return problems
+
+
+def _record_to_compare(cohort: AnyCohort) -> dict[str, object]:
+    """Return what must be equal in all cohorts of a store, as far as this one says it."""
+    record: dict[str, object] = {
+        "hemisphere": cohort.hemisphere,
+        "modality": cohort.modality,
+        "units": cohort.units,
+        "columns of participants": sorted(map(str, cohort.participants)),
+    }
+    measurement = Measurement.of(cohort)
+    if measurement is not None and measurement.smoothing is not None:
+        record["smoothing"] = measurement.smoothing
+    if measurement is not None and "preprocessing" in cohort.provenance:
+        record["preprocessing"] = measurement.preprocessing
+    return record
+
+
+def _mask_of(cohort: AnyCohort) -> np.ndarray:
+    return np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else cohort.mask
 
 
 def _same_sites(a: Sites, b: Sites) -> bool:

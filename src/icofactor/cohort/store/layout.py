@@ -32,7 +32,7 @@ from icofactor.cohort.names import check_words
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, naming
-from icofactor.io.json import read_json
+from icofactor.io.json import parse_json, read_json
 from icofactor.io.records import rebuild
 from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
@@ -43,7 +43,8 @@ VERSION = 6
 # The file by which zarr knows a group.
 MARK = "zarr.json"
 # Folders of arrays; each has a number that no earlier commit used.
-CONTENT = re.compile(r"cohort-(\d{6})")
+PREFIX = "cohort-"
+CONTENT = re.compile(r"cohort-\d{6}")
 # zarr writes a file under a name that ends so, then renames it.
 UNFINISHED = "*.partial"
 
@@ -59,7 +60,7 @@ class Commit:
     sites : of the sites, what is not an array
     hemisphere, modality, units, subjects : as in `Cohort`
     hashes : SHA-256 of the stored values of every subject
-    participants : column → {"dtype", "values"}
+    participants : column → values, None where one is missing
     steps : what was done, one record per commit
     arrays : zarr's metadata of every array and group in `content`; filled in by reading
     """
@@ -72,16 +73,14 @@ class Commit:
     units: str
     subjects: tuple[str, ...]
     hashes: tuple[str, ...]
-    participants: Mapping[str, Mapping[str, Any]]
+    participants: Mapping[str, Any]
     steps: tuple[Mapping[str, Any], ...]
     arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> str:
         """Return a hash of the cohort, but not of the record of the steps, which has times."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        del content["steps"]
-        return checksum_of(content)
+        return checksum_of({**vars(self), "steps": ()})
 
 
 def reading(path: Path | str) -> AbstractContextManager[None]:
@@ -104,7 +103,7 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a cohort store of icofactor, complete or not.
+    """Whether a path is a cohort store of icofactor.
 
     Examples
     --------
@@ -114,67 +113,56 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     False
     """
     try:
-        return _attributes(_read_mark(store_address(path)))["format"] == FORMAT
+        return bool(_read_mark(store_address(path))["attributes"]["format"] == FORMAT)
     except (PermissionError, RemoteError):
         raise
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
 def _read_mark(address: Path | str) -> Any:
-    """Return the content of the root of a store; FileNotFoundError where there is none."""
+    """Return the content of the root of a store, from JSON."""
     if not isinstance(address, Path):
-        from icofactor.cohort.store.files import read_remote_mark
+        from icofactor.io.remote import RemoteFolder
 
-        return read_remote_mark(address)
+        content = RemoteFolder(address).start(MARK).result()
+        with reading(f"{address}/{MARK}"):
+            return parse_json(content)
     file = address / MARK
-    if not exists(file):
-        raise FileNotFoundError(str(file))
-    with reading(file):
-        return read_json(file)
-
-
-def _attributes(mark: Any) -> dict[str, Any]:
-    """Return the attributes of a zarr group, empty if they are not those of one."""
-    attributes = mark.get("attributes") if isinstance(mark, dict) else None
-    return attributes if isinstance(attributes, dict) else {}
+    if exists(file):
+        with reading(file):
+            return read_json(file)
+    if exists(address):
+        raise CohortError(address, "is not a cohort store of icofactor")
+    raise FileNotFoundError(
+        f"no cohort store {address}; check the path, which is that of the folder of a store. "
+        "icofactor prepare writes one"
+    )
 
 
 def read_commit(address: Path | str) -> Commit:
     """Read the cohort that was committed last to a store."""
-    try:
-        mark = _read_mark(address)
-    except FileNotFoundError:
-        if isinstance(address, Path) and exists(address):
-            raise CohortError(address, "is not a cohort store of icofactor") from None
-        raise FileNotFoundError(
-            f"no cohort store {address}; check the path or URL, which is that of the folder of a "
-            "store. icofactor prepare writes one"
-        ) from None
-    attributes = _attributes(mark)
-    # Said before the checksum is compared, which another version may compute in another way.
-    if attributes.get("format") != FORMAT:
-        raise CohortError(address, "is not a cohort store of icofactor, or is damaged")
-    if attributes.get("version") != VERSION:
-        raise CohortError(
-            address,
-            f"has version {attributes.get('version')!r}; this icofactor reads version {VERSION}: "
-            "write it again",
-        )
-    if "content" not in attributes:
-        raise CohortError(address, "is incomplete: writing was interrupted. Write it again")
+    mark = _read_mark(address)
     with reading(f"{address}/{MARK}"):
+        attributes = mark["attributes"]
+        # Before the checksum, which another version may compute in another way.
+        if attributes["format"] != FORMAT:
+            raise Unreadable("is not the root of a cohort store of icofactor")
+        if attributes["version"] != VERSION:
+            raise Unreadable(
+                f"has version {attributes['version']!r}; this icofactor reads version {VERSION}"
+            )
         commit = _rebuild_commit(mark)
         _check_commit(commit)
-        return commit
+    return commit
 
 
 def _rebuild_commit(mark: Any) -> Commit:
     """Return the commit that the root of a store holds."""
-    checksum = mark["attributes"].pop("checksum", None)
+    record = mark["attributes"]
+    checksum = record.pop("checksum", None)
     if checksum != checksum_of(mark):
         raise Unreadable("is damaged: its checksum is wrong")
-    record = dict(mark["attributes"])
     del record["format"], record["version"]
     prefix = f"{record['content']}/"
     arrays = mark["consolidated_metadata"]["metadata"]
@@ -188,30 +176,26 @@ def _rebuild_commit(mark: Any) -> Commit:
 
 def _check_commit(commit: Commit) -> None:
     """Refuse a commit whose parts contradict each other."""
-    names = [commit.content, *commit.arrays]
     # Names become paths, which must not lead out of the store.
-    if not CONTENT.fullmatch(names[0]) or any(".." in name.split("/") for name in names):
+    if not CONTENT.fullmatch(commit.content) or any(".." in name for name in commit.arrays):
         raise Unreadable("is damaged: an array has a name that leads out of the store")
     n_subjects = len(commit.subjects)
     if not n_subjects or len(set(commit.subjects)) != n_subjects:
         raise Unreadable("is damaged: its subjects are not unique, or there are none")
     if commit.hemisphere not in HEMISPHERES:
-        raise Unreadable(f"is damaged: its hemisphere is {commit.hemisphere[:40]!r}")
-    columns = {name: column["values"] for name, column in commit.participants.items()}
-    for name, values in [("hashes", commit.hashes), *columns.items()]:
+        raise Unreadable("is damaged: its hemisphere is none")
+    for values in (commit.hashes, *commit.participants.values()):
         if not isinstance(values, list | tuple) or len(values) != n_subjects:
-            raise Unreadable(f"is damaged: {name[:80]!r} needs one value per subject")
-    check_words(commit.subjects, columns, modality=commit.modality, units=commit.units)
+            raise Unreadable("is damaged: a column does not have one value per subject")
+    check_words(commit.subjects, commit.participants, modality=commit.modality, units=commit.units)
 
 
 def write_commit(folder: Path, commit: Commit) -> None:
     """Make a cohort the store's: all files of its arrays go to the disk, then `zarr.json`."""
     content = folder / commit.content
     # A power cut must not take what the commit names.
-    for parent, _, names in os.walk(content):
-        for name in names:
-            sync(Path(parent) / name)
-        sync(Path(parent))
+    for path in [content, *content.rglob("*")]:
+        sync(path)
     attributes = {"format": FORMAT, "version": VERSION}
     attributes |= {field.name: getattr(commit, field.name) for field in fields(commit)}
     del attributes["arrays"]
@@ -219,11 +203,15 @@ def write_commit(folder: Path, commit: Commit) -> None:
         file.parent.relative_to(folder).as_posix(): json.loads(file.read_text("utf-8"))
         for file in sorted(content.rglob(MARK))
     }
-    mark = group_record(attributes)
-    mark["consolidated_metadata"] = {
-        "kind": "inline",
-        "must_understand": False,
-        "metadata": metadata,
+    mark = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": attributes,
+        "consolidated_metadata": {
+            "kind": "inline",
+            "must_understand": False,
+            "metadata": metadata,
+        },
     }
     # As it will be read: tuples are lists, and the checksum is of these.
     mark = json.loads(json.dumps(mark, allow_nan=False))
@@ -231,32 +219,20 @@ def write_commit(folder: Path, commit: Commit) -> None:
     write_durably(folder / MARK, json.dumps(mark, indent=1))
 
 
-def checksum_of(record: Any) -> str:
+def checksum_of(record: object) -> str:
     """Return the SHA-256 of what JSON holds, whatever the order of its names."""
     return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def write_mark(folder: Path) -> None:
-    """Say that a folder is a store, before it has a cohort."""
-    record = group_record({"format": FORMAT, "version": VERSION})
-    write_durably(folder / MARK, json.dumps(record))
-
-
-def group_record(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return zarr's metadata of a group."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-
-
 def next_content(folder: Path) -> str:
     """Return the name of the next folder of arrays, which no earlier commit used."""
-    numbers = [int(match[1]) for _, match in contents(folder)]
-    return f"cohort-{max(numbers, default=0) + 1:06d}"
+    numbers = [int(content.name.removeprefix(PREFIX)) for content in contents(folder)]
+    return f"{PREFIX}{max(numbers, default=0) + 1:06d}"
 
 
-def contents(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    """Return the folders of arrays in a store, with what their names say."""
-    matches = [(child, CONTENT.fullmatch(child.name)) for child in folder.iterdir()]
-    return [(child, match) for child, match in matches if match and child.is_dir()]
+def contents(folder: Path) -> list[Path]:
+    """Return the folders of arrays in a store."""
+    return [child for child in folder.iterdir() if CONTENT.fullmatch(child.name)]
 
 
 @contextmanager
@@ -285,30 +261,31 @@ def writing(folder: Path) -> Iterator[Commit | None]:
 def tidy(folder: Path) -> Commit | None:
     """Remove what killed writers and replaced cohorts left; return the commit, if it is readable."""
     commit = None
-    committed = ""
     with suppress(CohortError):
         commit = read_commit(folder)
-        committed = commit.content
-    if commit is None and not is_uncommitted(folder):
+    if commit is None and not is_unfinished(folder):
         # A damaged commit, or one of another version, may name anything in the folder.
         return None
-    for content, _ in contents(folder):
-        if content.name != committed:
+    for content in contents(folder):
+        if commit is None or content.name != commit.content:
             shutil.rmtree(content, ignore_errors=True)
-    for file in [*folder.glob(".tmp-*"), *(folder / committed).rglob(UNFINISHED)]:
-        if file.is_file():
+    for pattern in (".tmp-*", f"{PREFIX}*/**/{UNFINISHED}"):
+        for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
     return commit
 
 
-def is_uncommitted(folder: Path) -> bool:
-    """Return whether a folder is empty, or a store that has no cohort yet."""
-    if not exists(folder / MARK):
-        return not any(folder.iterdir())
-    with suppress(CohortError):
-        attributes = _attributes(_read_mark(folder))
-        return attributes.get("format") == FORMAT and "content" not in attributes
-    return False
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder is empty, or has only what a killed writer left before any commit."""
+    return all(
+        CONTENT.fullmatch(child.name) or child.name.startswith(".tmp-")
+        for child in folder.iterdir()
+    )
+
+
+def input_records(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the provenance of every cohort that was written to a store."""
+    return [dict(record) for step in steps for record in step.get("inputs", [])]
 
 
 def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -316,17 +293,13 @@ def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     One simulated input makes the store simulated.
     """
-    steps = list(steps)
-    inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
-    shared: dict[str, Any] = {}
-    if inputs:
-        first_input, *later_inputs = inputs
-        shared = {
-            key: value
-            for key, value in first_input.items()
-            if key != "steps"
-            and all(key in later and later[key] == value for later in later_inputs)
-        }
-    if any(source.get("simulated") for source in inputs):
+    inputs = input_records(steps)
+    first_input = inputs[0] if inputs else {}
+    shared = {
+        key: value
+        for key, value in first_input.items()
+        if all(record.get(key) == value for record in inputs)
+    }
+    if any(record.get("simulated") for record in inputs):
         shared["simulated"] = True
-    return {**shared, "steps": steps}
+    return {**shared, "steps": list(steps)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,14 @@ from icofactor.cohort.store.statistics import map_hashes
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
+from icofactor.maps.blocks import cut
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
 
-# How often a store is opened again where a writer replaces it in the meantime.
-REOPENED = 20
+if TYPE_CHECKING:
+    import zarr
+
 # Names of arrays.
 MAPS = "maps"
 STATISTICS = "statistics"
@@ -49,12 +52,13 @@ class StoredMaps:
 
     ndim = 2
 
-    def __init__(self, address: Path | str, commit: Commit, array: Any, order: np.ndarray) -> None:
-        self.store_address = address
+    def __init__(
+        self, address: Path | str, commit: Commit, array: zarr.Array, order: np.ndarray
+    ) -> None:
+        self.address = address
         self.commit = commit
         # Row of every site of the mesh.
         self.rows = np.argsort(order)
-        self.array_address = f"{address}/{commit.content}/{MAPS}"
         self.shape = array.shape
         self.dtype = array.dtype
         self.chunks = array.chunks
@@ -63,30 +67,30 @@ class StoredMaps:
     @property
     def sizes(self) -> list[int]:
         """Bytes of every file of maps, as far as they are values."""
-        size = int(np.prod(self.chunks)) * self.dtype.itemsize
-        return [size] * self._array.nchunks
+        return [math.prod(self.chunks) * self.dtype.itemsize] * self._array.nchunks
 
-    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[Any]:
-        with reading(self.array_address):
+    def __getitem__(self, key: tuple[slice, slice]) -> np.ndarray:
+        with reading(f"{self.address}/{self.commit.content}/{MAPS}"):
             return np.asarray(self._array[key])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen_maps, (str(self.store_address), self.commit.identity)
+    def __reduce__(self) -> tuple[Callable[..., StoredMaps], tuple[str, str]]:
+        return _reopen_maps, (str(self.address), self.commit.identity)
 
 
 def _reopen_maps(path: str, identity: str) -> StoredMaps:
     """Return the same maps in another process."""
-    maps: StoredMaps = _open_again(path, identity, os.getpid()).X.values
-    return maps
+    return _open_again(path, identity, os.getpid())
 
 
+# A forked process must not use the connections of its parent, so the process is part of the key.
 @lru_cache(maxsize=4)
-def _open_again(path: str, identity: str, process: int) -> StoredCohort:
-    """Open a store in another process; it must not have changed. `process` is for the cache."""
+def _open_again(path: str, identity: str, process: int) -> StoredMaps:
+    """Open the maps of a store that must not have changed."""
     stored = open_store(path)
     if stored.identity != identity:
         raise CohortError(path, "was changed in the meantime: open it again")
-    return stored
+    maps: StoredMaps = stored.X.values
+    return maps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,17 +171,16 @@ class StoredCohort(CohortBase):
         exchanged. CohortError names the subjects whose maps differ.
         """
         maps = self.X.values
-        n_subjects, width = maps.shape[1], maps.chunks[1]
-        hashes: list[str] = []
-        for first in range(0, n_subjects, width):
-            columns = maps[:, first : min(first + width, n_subjects)]
-            hashes += map_hashes(columns[maps.rows].T)
-        commit = maps.commit
-        changed = [
-            name
-            for name, written, read in zip(commit.subjects, commit.hashes, hashes, strict=True)
-            if written != read
-        ]
+        names = maps.commit.subjects
+        changed: list[str] = []
+        for columns in cut(len(names), maps.chunks[1]):
+            hashes = map_hashes(maps[:, columns][maps.rows].T)
+            written = maps.commit.hashes[columns]
+            changed += [
+                name
+                for name, old, new in zip(names[columns], written, hashes, strict=True)
+                if old != new
+            ]
         if changed:
             raise CohortError(
                 self.path, f"is damaged: these subjects have other maps: {some(changed)}"
@@ -217,49 +220,43 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     (2, 642)
     """
     address = store_address(path)
-    for _ in range(REOPENED):
-        commit = read_commit(address)
-        try:
-            return _open(address, commit)
-        except RemoteError:
+    commit = read_commit(address)
+    try:
+        return _open(address, commit)
+    except RemoteError:
+        raise
+    except CohortError:
+        # A writer may have replaced the cohort, and removed its files, after its commit was read.
+        if read_commit(address).generation == commit.generation:
             raise
-        except CohortError:
-            # A writer may have replaced the cohort, and removed its files, after its commit was
-            # read.
-            if read_commit(address).generation == commit.generation:
-                raise
-    raise CohortError(address, "is being written over and over: open it later")
+    return open_store(path)
 
 
 def _open(address: Path | str, commit: Commit) -> StoredCohort:
     # zarr takes a moment to import, and most commands need no store.
-    from icofactor.cohort.store import files
+    from icofactor.cohort.store.files import StoreFiles, open_array, read_array
 
-    store = files.open_files(address)
-    mark = f"{address}/{MARK}"
-    arrays = {}
-    for name, metadata in commit.arrays.items():
-        if name.startswith(SITES) and metadata.get("node_type") == "array":
-            values = files.read_array(store, f"{commit.content}/{name}", metadata)
-            arrays[name.removeprefix(SITES)] = values
+    files = StoreFiles(address)
+    arrays = {
+        name.removeprefix(SITES): read_array(files, f"{commit.content}/{name}", metadata)
+        for name, metadata in commit.arrays.items()
+        if name.startswith(SITES) and metadata["node_type"] == "array"
+    }
     mask = arrays.pop(MASK, None)
-    order = arrays.pop(ORDER, None)
-    with reading(mark):
+    with reading(f"{address}/{MARK}"):
+        order = arrays.pop(ORDER)
         sites = check_sites(rebuild(Sites, commit.sites, arrays))
         if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
             raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
-        if order is None or not np.array_equal(np.sort(order), np.arange(sites.n)):
+        if not np.array_equal(np.sort(order), np.arange(sites.n)):
             raise Unreadable("is damaged: its order of sites does not have every site once")
-        participants = {
-            name: decode_column(dict(column)) for name, column in commit.participants.items()
-        }
-        metadata = commit.arrays[MAPS]
-    array = files.open_array(store, f"{commit.content}/{MAPS}", metadata)
-    shape = (sites.n, len(commit.subjects))
-    if array.shape != shape or array.dtype not in (np.float32, np.float16):
-        raise CohortError(
-            mark, f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
-        )
+        participants = {name: decode_column(column) for name, column in commit.participants.items()}
+        array = open_array(files, f"{commit.content}/{MAPS}", commit.arrays[MAPS])
+        shape = (sites.n, len(commit.subjects))
+        if array.shape != shape or array.dtype not in (np.float32, np.float16):
+            raise Unreadable(
+                f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
+            )
     provenance = shared_provenance(commit.steps)
     # Reports say how maps were rounded.
     if array.dtype == np.float16:
