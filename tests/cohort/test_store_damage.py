@@ -189,7 +189,7 @@ def test_damaged_maps_are_found_when_they_are_read(tmp_path: Path, damage: Any, 
     path = tmp_path / "a"
     stored = create_store(path, [cohort()], chunk_sites=100)
     damage(path / CONTENT / "maps/c/3/0")
-    rows = stored.X.values.rows
+    rows = stored.X.sites
     elsewhere = np.flatnonzero(rows < 300)
     np.testing.assert_array_equal(stored.X[:, elsewhere], cohort().X[:, elsewhere])
     for sites in (np.flatnonzero((rows >= 300) & (rows < 400)), slice(None)):

@@ -12,11 +12,10 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,10 @@ from icofactor.cohort.problems import some
 from icofactor.cohort.store.columns import encode_column, join_columns
 from icofactor.cohort.store.layout import (
     MARK,
+    PREFIX,
     Commit,
     contents,
-    input_records,
     is_unfinished,
-    next_content,
     read_commit,
     write_commit,
     writing,
@@ -152,9 +150,8 @@ def create_store(
             # Another writer may have finished meanwhile.
             check_store_target(folder, overwrite)
             chunks = (chunk_sites, chunk_subjects)
-            commit = _write_content(folder, cohorts, chunks, np.dtype(dtype), "create")
-            generation = 1 if previous is None else previous.generation + 1
-            write_commit(folder, replace(commit, generation=generation))
+            commit = _write_content(folder, cohorts, chunks, np.dtype(dtype), previous)
+            write_commit(folder, commit)
     except BaseException:
         if is_new and is_unfinished(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -184,35 +181,30 @@ def append_store(
     import zarr
 
     folder = local(path, "path").absolute()
-    batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
     with writing(folder):
         previous = read_commit(folder)
-        n_subjects = len(previous.subjects)
-        group = zarr.open_group(folder / previous.content, mode="r+", use_consolidated=False)
+        n_subjects = len(previous["subjects"])
+        group = zarr.open_group(folder / previous["content"], mode="r+", use_consolidated=False)
         maps = group[MAPS]
         statistics = group[STATISTICS]
-        # A killed append leaves columns, which this removes.
-        _resize(maps, statistics, n_subjects)
-        stored = statistics[...]
-        like = open_store(folder)
-        inputs = input_records(previous.steps)
-        like = replace(like, provenance=inputs[0] if inputs else {})
+        _truncate(maps, statistics, n_subjects)
+        stored = open_store(folder)
+        inputs = [record for step in previous["steps"] for record in step.get("inputs", [])]
+        like = replace(stored, provenance=inputs[0] if inputs else {})
         batch = _Batch(folder, like, previous, maps.dtype)
         try:
-            blocks = batch.blocks(batches, maps.chunks[1])
-            finish = _write_maps(maps, blocks, np.argsort(like.X.values.rows))
+            batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
+            _write_maps(maps, batch.maps(batches, maps.chunks[1]), stored.X.sites)
             commit, new = batch.finished("append")
-            problem = scale_problem(stored, new) or duplicate_problem(stored, new, commit.subjects)
+            old = statistics[...]
+            problem = scale_problem(old, new) or duplicate_problem(old, new, commit["subjects"])
             if problem is not None:
                 raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
+            statistics.append(new)
         except BaseException:
-            _resize(maps, statistics, n_subjects)
+            _truncate(maps, statistics, n_subjects)
             raise
-        # Only now a file is replaced that has committed subjects, and they stay in it.
-        finish()
-        _resize(maps, statistics, len(commit.subjects))
-        statistics[n_subjects:] = new
-        write_commit(folder, replace(commit, generation=previous.generation + 1))
+        write_commit(folder, commit)
     return open_store(folder)
 
 
@@ -238,20 +230,19 @@ def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> St
         raise ArgumentError("subjects", "must name at least one subject to remove")
     with writing(folder):
         stored = open_store(folder)
-        unknown = sorted(removed - set(stored.subjects))
-        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
+        unknown = sorted(removed.difference(stored.subjects))
         if unknown:
             raise CohortError(folder, f"does not have these subjects: {some(unknown)}")
+        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
         if not remaining:
             raise CohortError(folder, "would have no subjects left: delete the folder instead")
         maps = stored.X.values
-        cohort = stored.select(remaining)
-        commit = _write_content(folder, [cohort], maps.chunks, maps.dtype, "remove")
-        # The step would repeat the provenance of all earlier ones.
-        step = {**commit.steps[-1], "inputs": [], "n_removed": len(removed)}
-        steps = _without_records(plain(maps.commit.steps), removed)
-        generation = stored.generation + 1
-        write_commit(folder, replace(commit, generation=generation, steps=(*steps, step)))
+        cohorts = [stored.select(remaining)]
+        commit = _write_content(folder, cohorts, maps.chunks, maps.dtype, stored.commit)
+        # The input would repeat the provenance of all earlier steps.
+        step = _step("remove", n_removed=len(removed))
+        steps = [*_without_records(stored.commit["steps"], removed), step]
+        write_commit(folder, {**commit, "steps": steps})
     return open_store(folder)
 
 
@@ -289,24 +280,24 @@ def add_columns(
         raise ArgumentError("participants", "must be a table with columns to add")
     with writing(folder):
         previous = read_commit(folder)
-        absent = [name for name in previous.subjects if table.row(name, None) is None]
+        absent = [name for name in previous["subjects"] if table.row(name, None) is None]
         if absent:
             raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
-        present = [name for name in table.columns if name in previous.participants]
+        present = [name for name in table.columns if name in previous["participants"]]
         if present and not overwrite:
             raise ArgumentError(
                 "participants",
                 f"the store already has the columns {some(present)}: pass --overwrite "
                 "(overwrite=True) to replace them",
             )
-        new = table.about(previous.subjects)
+        new = table.about(previous["subjects"])
         columns = {name: encode_column(name, values) for name, values in new.items()}
-        commit = replace(
-            previous,
-            generation=previous.generation + 1,
-            participants={**previous.participants, **columns},
-            steps=(*previous.steps, _step("add columns", columns=list(columns))),
-        )
+        commit = {
+            **previous,
+            "generation": previous["generation"] + 1,
+            "participants": {**previous["participants"], **columns},
+            "steps": [*previous["steps"], _step("add columns", columns=list(columns))],
+        }
         write_commit(folder, commit)
     return open_store(folder)
 
@@ -350,9 +341,14 @@ def _without_records(record: Any, names: set[str]) -> Any:
 # ---------------------------------------------------------------------- arrays of a store
 
 
-def _resize(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
-    """Give the arrays this many subjects; zarr deletes the files of others."""
-    maps.resize((maps.shape[0], n_subjects))
+def _truncate(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
+    """Remove what an append that failed or was killed has written beyond these subjects."""
+    width = maps.chunks[1]
+    n_sites, n_written = maps.shape
+    # zarr deletes the files of other subjects, but leaves what is in the last file.
+    maps.resize((n_sites, min(n_written, -(-n_subjects // width) * width)))
+    maps[:, n_subjects:] = np.nan
+    maps.resize((n_sites, n_subjects))
     statistics.resize((n_subjects, statistics.shape[1]))
 
 
@@ -361,12 +357,12 @@ def _write_content(
     cohorts: Iterable[AnyCohort],
     chunks: tuple[int, int],
     dtype: np.dtype,
-    step: str,
+    previous: Commit | None,
 ) -> Commit:
     """Write the arrays of a whole cohort, which nobody sees before they are committed."""
     import zarr
 
-    from icofactor.cohort.store.files import create_array, write_array
+    from icofactor.cohort.store.files import create_array
 
     remaining = iter(cohorts)
     first = next(remaining, None)
@@ -377,85 +373,51 @@ def _write_content(
         arrays[MASK] = first.mask
     # By the face that holds them, so that a face of any level is one run of rows.
     arrays[ORDER] = np.argsort(first.sites.deepest, kind="stable")
-    commit = Commit(
-        generation=0,
-        content=next_content(folder),
-        sites=sites,
-        hemisphere=first.hemisphere,
-        modality=first.modality,
-        units=first.units,
-        subjects=(),
-        hashes=(),
-        participants={},
-        steps=(),
-    )
-    group = zarr.create_group(folder / commit.content)
+    last_content = max([child.name for child in contents(folder)], default=f"{PREFIX}0")
+    commit: Commit = {
+        "generation": 0 if previous is None else previous["generation"],
+        "content": f"{PREFIX}{int(last_content.removeprefix(PREFIX)) + 1:06d}",
+        "sites": sites,
+        "hemisphere": first.hemisphere,
+        "modality": first.modality,
+        "units": first.units,
+        "subjects": [],
+        "hashes": [],
+        "participants": {},
+        "steps": [],
+    }
+    group = zarr.create_group(folder / commit["content"])
     for name, values in arrays.items():
-        write_array(group, SITES + name, np.asarray(values))
+        create_array(group, SITES + name, values.shape, values.shape, values.dtype)[...] = values
     chunks = (min(chunks[0], first.sites.n), chunks[1])
     maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
     batch = _Batch(folder, first, commit, dtype)
-    blocks = batch.blocks(chain([first], remaining), chunks[1])
-    _write_maps(maps, blocks, arrays[ORDER])
-    commit, numbers = batch.finished(step)
+    subjects = batch.maps(chain([first], remaining), chunks[1])
+    _write_maps(maps, subjects, np.argsort(arrays[ORDER]))
+    commit, numbers = batch.finished("create")
     rows = (CHUNK_STATISTICS, numbers.shape[1])
-    statistics = create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)
-    statistics[...] = numbers
+    create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)[...] = numbers
     return commit
 
 
-def _write_maps(
-    array: zarr.Array, blocks: Iterable[np.ndarray], order: np.ndarray
-) -> Callable[[], None]:
-    """Write maps (subjects × sites) after those that the array has, as whole chunks.
+def _write_maps(array: zarr.Array, maps: Iterator[np.ndarray], rows: np.ndarray) -> None:
+    """Write maps, one per subject, after those that the array has; `rows` has the row of every site.
 
-    Chunks that have earlier subjects are written by the function that is returned: the caller
-    calls it when nothing else can fail.
+    Chunks that have earlier subjects are replaced by such that have them, too.
     """
-    n_sites, n_earlier = array.shape
+    n_sites, n_subjects = array.shape
     height, width = array.chunks
-    start = n_earlier - n_earlier % width
-    earlier = np.empty((n_earlier - start, n_sites), array.dtype)
-    if start < n_earlier:
-        earlier[:, order] = array[:, start:].T
-
-    def write(maps: np.ndarray, start: int) -> None:
-        stop = start + len(maps)
-        array.resize((n_sites, max(array.shape[1], stop)))
+    order = np.argsort(rows)
+    while column := list(islice(maps, width - n_subjects % width)):
+        subjects = slice(n_subjects, n_subjects + len(column))
+        n_subjects = subjects.stop
+        array.resize((n_sites, n_subjects))
         # One file at a time: zarr copies what it writes.
-        for rows in cut(n_sites, height):
-            array[rows, start:stop] = maps[:, order[rows]].T
-
-    finish = lambda: None
-    for maps in _grouped(blocks, earlier, width):
-        if start < n_earlier:
-            finish = partial(write, maps, start)
-        else:
-            write(maps, start)
-        start += width
-    return finish
+        for block in cut(n_sites, height):
+            array[block, subjects] = np.stack([values[order[block]] for values in column], axis=1)
 
 
-def _grouped(
-    blocks: Iterable[np.ndarray], earlier: np.ndarray, n_rows: int
-) -> Iterator[np.ndarray]:
-    """Yield the rows of all blocks again, so many at a time; the last rows may be fewer."""
-    group = np.empty((n_rows, earlier.shape[1]), earlier.dtype)
-    group[: len(earlier)] = earlier
-    n_filled = len(earlier)
-    for block in blocks:
-        for rows in np.split(block, range(n_rows - n_filled, len(block), n_rows)):
-            group[n_filled : n_filled + len(rows)] = rows
-            n_filled += len(rows)
-            if n_filled == n_rows:
-                yield group
-                # The caller may keep the earlier one.
-                group = np.empty_like(group)
-                n_filled = 0
-    if n_filled:
-        yield group[:n_filled]
-
-
+@dataclass
 class _Batch:
     """Subjects that are added to a store together, and what the store says of them.
 
@@ -465,42 +427,39 @@ class _Batch:
     like : what all cohorts must be like
     commit : the cohort before they are added
     dtype : of the stored values
-    cohorts : subjects, participants and provenance of every cohort that was written
     """
 
-    def __init__(self, folder: Path, like: AnyCohort, commit: Commit, dtype: np.dtype) -> None:
-        self.folder = folder
-        self.like = like
-        self.commit = commit
-        self.dtype = dtype
-        self.in_use = np.flatnonzero(_mask_of(like))
-        self.subjects = list(commit.subjects)
-        self.hashes: list[str] = list(commit.hashes)
-        self.columns = {name: [column] for name, column in commit.participants.items()}
-        self.inputs: list[Any] = []
-        self.statistics: list[np.ndarray] = []
-        self.rounding_share = 0.0
+    folder: Path
+    like: AnyCohort
+    commit: Commit
+    dtype: np.dtype
+    subjects: list[str] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    statistics: list[np.ndarray] = field(default_factory=list)
+    rounding_share: float = 0.0
 
-    def blocks(self, cohorts: Iterable[AnyCohort], width: int) -> Iterator[np.ndarray]:
-        """Yield the maps of all cohorts as they are stored, up to `width` subjects at a time."""
+    def maps(self, cohorts: Iterable[AnyCohort], width: int) -> Iterator[np.ndarray]:
+        """Yield the maps of all cohorts as they are stored; read up to `width` at a time."""
         for cohort in cohorts:
             self._add(cohort)
             for rows in cut(len(cohort), width):
-                yield self._stored_values(cohort, rows)
+                yield from self._stored_values(cohort, rows)
 
     def _add(self, cohort: AnyCohort) -> None:
         """Add what a cohort says besides its maps; refuse one that does not fit."""
         problems = _differences(self.like, cohort)
-        present = sorted(set(self.subjects).intersection(cohort.subjects))
+        present = {*self.commit["subjects"], *self.subjects}.intersection(cohort.subjects)
         if present:
-            problems.append(f"it already has these subjects: {some(present)}")
+            problems.append(f"it already has these subjects: {some(sorted(present))}")
         if problems:
             text = "; ".join(problems)
             raise CohortError(self.folder, f"{cohort!r} cannot be added: {text}")
         self.subjects += cohort.subjects
-        for name, values in cohort.participants.items():
-            pieces = self.columns.setdefault(str(name), [])
-            pieces.append(encode_column(str(name), values))
+        self.tables.append(
+            {str(name): encode_column(name, cells) for name, cells in cohort.participants.items()}
+        )
         source = plain(cohort.provenance)
         if source not in self.inputs:
             self.inputs.append(source)
@@ -510,14 +469,15 @@ class _Batch:
         exact = np.asarray(cohort.X[rows], dtype=np.float32)
         with np.errstate(over="ignore", under="ignore"):
             values = exact.astype(self.dtype, copy=False)
-        numbers = map_statistics(values, self.in_use)
+        in_use = np.flatnonzero(_mask_of(self.like))
+        numbers = map_statistics(values, in_use)
         bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
         if len(bad):
             names = some(cohort.subjects[rows][row] for row in bad)
             text = f"these subjects have NaN, infinity or what {self.dtype} cannot hold: {names}"
             raise CohortError(self.folder, text)
         if self.dtype == np.float16:
-            sample = np.ix_(np.arange(min(len(values), SUBJECTS_ROUNDED)), self.in_use)
+            sample = np.ix_(np.arange(min(len(values), SUBJECTS_ROUNDED)), in_use)
             share = _rounding_share(exact[sample], values[sample])
             self.rounding_share = max(share, self.rounding_share)
         self.statistics.append(numbers)
@@ -526,8 +486,7 @@ class _Batch:
 
     def finished(self, step: str) -> tuple[Commit, np.ndarray]:
         """Return the cohort with the subjects that were added, and the statistics of their maps."""
-        n_new = len(self.subjects) - len(self.commit.subjects)
-        if not n_new:
+        if not self.subjects:
             raise CohortError(self.folder, NOBODY)
         if self.rounding_share > COARSE:
             warnings.warn(
@@ -536,25 +495,28 @@ class _Batch:
                 UserWarning,
                 stacklevel=3,
             )
-        commit = replace(
-            self.commit,
-            subjects=tuple(self.subjects),
-            hashes=tuple(self.hashes),
-            participants={
-                name: join_columns(name, pieces) for name, pieces in self.columns.items()
-            },
-            steps=(*self.commit.steps, _step(step, n_subjects=n_new, inputs=self.inputs)),
+        tables = (
+            [self.commit["participants"], *self.tables] if self.commit["subjects"] else self.tables
         )
+        details = {"n_subjects": len(self.subjects), "inputs": self.inputs}
+        commit = {
+            **self.commit,
+            "generation": self.commit["generation"] + 1,
+            "subjects": [*self.commit["subjects"], *self.subjects],
+            "hashes": [*self.commit["hashes"], *self.hashes],
+            "participants": {
+                name: join_columns(name, [table[name] for table in tables]) for name in tables[0]
+            },
+            "steps": [*self.commit["steps"], _step(step, **details)],
+        }
         return commit, np.concatenate(self.statistics)
 
 
 def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
     """Return what rounding changes, as a share of the standard deviation between subjects."""
-    x = exact.astype(np.float64)
-    deviation = np.std(x, axis=0)
-    rms = np.sqrt(np.mean(np.square(deviation)))
+    deviation = np.linalg.norm(exact - exact.mean(axis=0, dtype=np.float64))
     # One subject, or equal ones, have no deviation.
-    return float(np.sqrt(np.mean(np.square(rounded - x))) / rms) if rms else 0.0
+    return float(np.linalg.norm(rounded - exact) / deviation) if deviation else 0.0
 
 
 # ---------------------------------------------------------------------- comparing cohorts
@@ -570,8 +532,8 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
             f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another "
             "order"
         )
-    elif (n_different := int((_mask_of(like) != _mask_of(cohort)).sum())) > 0:
-        problems.append(f"its mask differs at {n_different} sites")
+    elif not np.array_equal(_mask_of(like), _mask_of(cohort)):
+        problems.append("its mask is not that of the store")
     stored = _record_to_compare(like)
     new = _record_to_compare(cohort)
     problems += [
@@ -604,8 +566,7 @@ def _mask_of(cohort: AnyCohort) -> np.ndarray:
 
 def _same_sites(a: Sites, b: Sites) -> bool:
     """Return whether two cohorts have the same sites in the same faces."""
-    if a is b:
-        return True
-    same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
-    names = ("hemisphere", "position", "deepest")
-    return same and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)
+    names = ("on", "max_level", "hemisphere", "position", "deepest")
+    return same_sites(a, b) and all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in names
+    )

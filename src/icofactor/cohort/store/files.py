@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,32 @@ class StoreFiles(MemoryStore):
         buffers = prototype or default_buffer_prototype()
         return buffers.buffer.from_bytes(content)
 
+    def __reduce__(self) -> tuple[Callable[..., StoreFiles], tuple[object, ...]]:
+        return _open_again, (self.address, tuple(self.sizes.items()))
+
+
+def _open_again(address: Path | str, sizes: tuple[tuple[str, int], ...]) -> StoreFiles:
+    """Return the files of a store in another process."""
+    return _open_in_process(address, sizes, os.getpid())
+
+
+# A forked process must not use the connections of its parent, so the process is part of the key.
+@lru_cache(maxsize=4)
+def _open_in_process(
+    address: Path | str, sizes: tuple[tuple[str, int], ...], process: int
+) -> StoreFiles:
+    files = StoreFiles(address)
+    files.sizes.update(sizes)
+    return files
+
+
+class StoredArray(zarr.Array):
+    """An array of a store. Another process that it is sent to opens the files for itself."""
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        with reading(f"{self.store.address}/{self.path}"):
+            return np.asarray(super().__getitem__(selection))
+
 
 def _read_file(folder: Path, name: str, size: int) -> bytes:
     """Return the content of a file that must have this size."""
@@ -72,7 +99,7 @@ def _read_file(folder: Path, name: str, size: int) -> bytes:
         return content
 
 
-def open_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> zarr.Array:
+def open_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> StoredArray:
     """Open an array by its metadata; refuse what is not in the form that icofactor writes."""
     with reading(f"{files.address}/{name}"):
         dtype = np.dtype(metadata["data_type"])
@@ -84,7 +111,7 @@ def open_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> zar
         if size > LARGEST_CHUNK:
             raise Unreadable(f"has chunks of {size} bytes; at most {LARGEST_CHUNK} are read")
         files.sizes[name] = size
-        return zarr.Array.from_dict(StorePath(files, name), dict(metadata))
+        return StoredArray.from_dict(StorePath(files, name), dict(metadata))
 
 
 def read_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
@@ -93,7 +120,7 @@ def read_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> np.
     with reading(f"{files.address}/{name}"):
         if array.nbytes > LARGEST_ARRAY:
             raise Unreadable(f"is damaged: it claims {array.nbytes} bytes")
-        values = np.asarray(array[...])
+        values = array[...]
     values.setflags(write=False)
     return values
 

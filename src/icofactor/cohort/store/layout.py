@@ -20,10 +20,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, fields
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ from icofactor.errors import CohortError, RemoteError
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, naming
 from icofactor.io.json import parse_json, read_json
-from icofactor.io.records import rebuild
 from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
 
@@ -49,38 +46,12 @@ CONTENT = re.compile(r"cohort-\d{6}")
 UNFINISHED = "*.partial"
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A stored cohort without the values of its arrays.
-
-    Attributes
-    ----------
-    generation : number of commits so far
-    content : folder of the arrays
-    sites : of the sites, what is not an array
-    hemisphere, modality, units, subjects : as in `Cohort`
-    hashes : SHA-256 of the stored values of every subject
-    participants : column → values, None where one is missing
-    steps : what was done, one record per commit
-    arrays : zarr's metadata of every array and group in `content`; filled in by reading
-    """
-
-    generation: int
-    content: str
-    sites: Mapping[str, Any]
-    hemisphere: str
-    modality: str
-    units: str
-    subjects: tuple[str, ...]
-    hashes: tuple[str, ...]
-    participants: Mapping[str, Any]
-    steps: tuple[Mapping[str, Any], ...]
-    arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @cached_property
-    def identity(self) -> str:
-        """Return a hash of the cohort, but not of the record of the steps, which has times."""
-        return checksum_of({**vars(self), "steps": ()})
+# A stored cohort without the values of its arrays, as `zarr.json` holds it:
+# generation: number of commits so far; content: folder of the arrays;
+# sites, mask, hemisphere, modality, units, subjects, participants: as in `Cohort`, without arrays;
+# hashes: SHA-256 of the stored values of every subject; steps: what was done, one record per commit;
+# arrays: zarr's metadata of every array and group in `content`, filled in by reading.
+Commit = dict[str, Any]
 
 
 def reading(path: Path | str) -> AbstractContextManager[None]:
@@ -144,61 +115,44 @@ def read_commit(address: Path | str) -> Commit:
     """Read the cohort that was committed last to a store."""
     mark = _read_mark(address)
     with reading(f"{address}/{MARK}"):
-        attributes = mark["attributes"]
+        commit = mark["attributes"]
         # Before the checksum, which another version may compute in another way.
-        if attributes["format"] != FORMAT:
+        if commit["format"] != FORMAT:
             raise Unreadable("is not the root of a cohort store of icofactor")
-        if attributes["version"] != VERSION:
+        if commit["version"] != VERSION:
             raise Unreadable(
-                f"has version {attributes['version']!r}; this icofactor reads version {VERSION}"
+                f"has version {commit['version']!r}; this icofactor reads version {VERSION}"
             )
-        commit = _rebuild_commit(mark)
-        _check_commit(commit)
-    return commit
+        checksum = commit.pop("checksum")
+        if checksum != checksum_of(mark):
+            raise Unreadable("is damaged: its checksum is wrong")
+        # It becomes a path, which must not lead out of the store.
+        if not CONTENT.fullmatch(commit["content"]):
+            raise Unreadable("is damaged: its arrays are not in a folder of the store")
+        _check_subjects(commit)
+        return {**commit, "arrays": mark["consolidated_metadata"]["metadata"]}
 
 
-def _rebuild_commit(mark: Any) -> Commit:
-    """Return the commit that the root of a store holds."""
-    record = mark["attributes"]
-    checksum = record.pop("checksum", None)
-    if checksum != checksum_of(mark):
-        raise Unreadable("is damaged: its checksum is wrong")
-    del record["format"], record["version"]
-    prefix = f"{record['content']}/"
-    arrays = mark["consolidated_metadata"]["metadata"]
-    record["arrays"] = {
-        name.removeprefix(prefix): metadata
-        for name, metadata in arrays.items()
-        if name.startswith(prefix)
-    }
-    return rebuild(Commit, record, {})
-
-
-def _check_commit(commit: Commit) -> None:
-    """Refuse a commit whose parts contradict each other."""
-    # Names become paths, which must not lead out of the store.
-    if not CONTENT.fullmatch(commit.content) or any(".." in name for name in commit.arrays):
-        raise Unreadable("is damaged: an array has a name that leads out of the store")
-    n_subjects = len(commit.subjects)
-    if not n_subjects or len(set(commit.subjects)) != n_subjects:
+def _check_subjects(commit: Commit) -> None:
+    """Refuse names and columns that contradict each other, or that no table could show."""
+    subjects = commit["subjects"]
+    columns = commit["participants"]
+    if not subjects or len(set(subjects)) != len(subjects):
         raise Unreadable("is damaged: its subjects are not unique, or there are none")
-    if commit.hemisphere not in HEMISPHERES:
+    if commit["hemisphere"] not in HEMISPHERES:
         raise Unreadable("is damaged: its hemisphere is none")
-    for values in (commit.hashes, *commit.participants.values()):
-        if not isinstance(values, list | tuple) or len(values) != n_subjects:
-            raise Unreadable("is damaged: a column does not have one value per subject")
-    check_words(commit.subjects, commit.participants, modality=commit.modality, units=commit.units)
+    if {len(column) for column in (commit["hashes"], *columns.values())} != {len(subjects)}:
+        raise Unreadable("is damaged: a column does not have one value per subject")
+    check_words(subjects, columns, modality=commit["modality"], units=commit["units"])
 
 
 def write_commit(folder: Path, commit: Commit) -> None:
     """Make a cohort the store's: all files of its arrays go to the disk, then `zarr.json`."""
-    content = folder / commit.content
+    content = folder / commit["content"]
     # A power cut must not take what the commit names.
     for path in [content, *content.rglob("*")]:
         sync(path)
-    attributes = {"format": FORMAT, "version": VERSION}
-    attributes |= {field.name: getattr(commit, field.name) for field in fields(commit)}
-    del attributes["arrays"]
+    attributes = {name: value for name, value in commit.items() if name != "arrays"}
     metadata = {
         file.parent.relative_to(folder).as_posix(): json.loads(file.read_text("utf-8"))
         for file in sorted(content.rglob(MARK))
@@ -206,7 +160,7 @@ def write_commit(folder: Path, commit: Commit) -> None:
     mark = {
         "zarr_format": 3,
         "node_type": "group",
-        "attributes": attributes,
+        "attributes": {"format": FORMAT, "version": VERSION, **attributes},
         "consolidated_metadata": {
             "kind": "inline",
             "must_understand": False,
@@ -224,15 +178,9 @@ def checksum_of(record: object) -> str:
     return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def next_content(folder: Path) -> str:
-    """Return the name of the next folder of arrays, which no earlier commit used."""
-    numbers = [int(content.name.removeprefix(PREFIX)) for content in contents(folder)]
-    return f"{PREFIX}{max(numbers, default=0) + 1:06d}"
-
-
 def contents(folder: Path) -> list[Path]:
-    """Return the folders of arrays in a store."""
-    return [child for child in folder.iterdir() if CONTENT.fullmatch(child.name)]
+    """Return the folders of arrays in a store, in the order of their numbers."""
+    return sorted(child for child in folder.iterdir() if CONTENT.fullmatch(child.name))
 
 
 @contextmanager
@@ -267,7 +215,7 @@ def tidy(folder: Path) -> Commit | None:
         # A damaged commit, or one of another version, may name anything in the folder.
         return None
     for content in contents(folder):
-        if commit is None or content.name != commit.content:
+        if commit is None or content.name != commit["content"]:
             shutil.rmtree(content, ignore_errors=True)
     for pattern in (".tmp-*", f"{PREFIX}*/**/{UNFINISHED}"):
         for file in folder.glob(pattern):
@@ -283,17 +231,12 @@ def is_unfinished(folder: Path) -> bool:
     )
 
 
-def input_records(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the provenance of every cohort that was written to a store."""
-    return [dict(record) for step in steps for record in step.get("inputs", [])]
-
-
-def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def shared_provenance(steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what all inputs of a store have in common, and the steps themselves.
 
     One simulated input makes the store simulated.
     """
-    inputs = input_records(steps)
+    inputs = [record for step in steps for record in step.get("inputs", [])]
     first_input = inputs[0] if inputs else {}
     shared = {
         key: value
@@ -302,4 +245,4 @@ def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
     if any(record.get("simulated") for record in inputs):
         shared["simulated"] = True
-    return {**shared, "steps": list(steps)}
+    return {**shared, "steps": steps}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,64 +31,12 @@ from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
 
-if TYPE_CHECKING:
-    import zarr
-
 # Names of arrays.
 MAPS = "maps"
 STATISTICS = "statistics"
 SITES = "sites/"
 MASK = "mask"
 ORDER = "order"
-
-
-class StoredMaps:
-    """The maps of a store, sites × subjects, sliced like an array.
-
-    Another process gets the address of the store, and opens it for itself.
-    """
-
-    ndim = 2
-
-    def __init__(
-        self, address: Path | str, commit: Commit, array: zarr.Array, order: np.ndarray
-    ) -> None:
-        self.address = address
-        self.commit = commit
-        # Row of every site of the mesh.
-        self.rows = np.argsort(order)
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.chunks = array.chunks
-        self._array = array
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of every file of maps, as far as they are values."""
-        return [math.prod(self.chunks) * self.dtype.itemsize] * self._array.nchunks
-
-    def __getitem__(self, key: tuple[slice, slice]) -> np.ndarray:
-        with reading(f"{self.address}/{self.commit.content}/{MAPS}"):
-            return np.asarray(self._array[key])
-
-    def __reduce__(self) -> tuple[Callable[..., StoredMaps], tuple[str, str]]:
-        return _reopen_maps, (str(self.address), self.commit.identity)
-
-
-def _reopen_maps(path: str, identity: str) -> StoredMaps:
-    """Return the same maps in another process."""
-    return _open_again(path, identity, os.getpid())
-
-
-# A forked process must not use the connections of its parent, so the process is part of the key.
-@lru_cache(maxsize=4)
-def _open_again(path: str, identity: str, process: int) -> StoredMaps:
-    """Open the maps of a store that must not have changed."""
-    stored = open_store(path)
-    if stored.identity != identity:
-        raise CohortError(path, "was changed in the meantime: open it again")
-    maps: StoredMaps = stored.X.values
-    return maps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,8 +56,8 @@ class StoredCohort(CohortBase):
         What all inputs have in common, and "steps": one record per commit.
     path : Path or str
         Folder of the store, or its URL.
-    generation : int
-        Number of commits.
+    commit : dict
+        What the store says of the cohort: "generation" is the number of commits so far.
 
     Examples
     --------
@@ -136,18 +82,8 @@ class StoredCohort(CohortBase):
     participants: Mapping[str, NDArray[Any]]
     provenance: Mapping[str, Any]
     path: Path | str
-    generation: int
-    truth: None = field(default=None)
-
-    @property
-    def stored_dtype(self) -> np.dtype:
-        """Type of the values on disk."""
-        return np.dtype(self.X.values.dtype)
-
-    @property
-    def identity(self) -> str:
-        """What tells this commit of the store from all others."""
-        return str(self.X.values.commit.identity)
+    commit: Commit
+    truth: None = None
 
     def select(
         self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
@@ -171,17 +107,12 @@ class StoredCohort(CohortBase):
         exchanged. CohortError names the subjects whose maps differ.
         """
         maps = self.X.values
-        names = maps.commit.subjects
-        changed: list[str] = []
+        names = np.array(self.commit["subjects"])
+        hashes: list[str] = []
         for columns in cut(len(names), maps.chunks[1]):
-            hashes = map_hashes(maps[:, columns][maps.rows].T)
-            written = maps.commit.hashes[columns]
-            changed += [
-                name
-                for name, old, new in zip(names[columns], written, hashes, strict=True)
-                if old != new
-            ]
-        if changed:
+            hashes += map_hashes(maps[:, columns][self.X.sites].T)
+        changed = names[np.array(hashes) != self.commit["hashes"]]
+        if len(changed):
             raise CohortError(
                 self.path, f"is damaged: these subjects have other maps: {some(changed)}"
             )
@@ -227,7 +158,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
         raise
     except CohortError:
         # A writer may have replaced the cohort, and removed its files, after its commit was read.
-        if read_commit(address).generation == commit.generation:
+        if read_commit(address)["generation"] == commit["generation"]:
             raise
     return open_store(path)
 
@@ -237,41 +168,44 @@ def _open(address: Path | str, commit: Commit) -> StoredCohort:
     from icofactor.cohort.store.files import StoreFiles, open_array, read_array
 
     files = StoreFiles(address)
-    arrays = {
-        name.removeprefix(SITES): read_array(files, f"{commit.content}/{name}", metadata)
-        for name, metadata in commit.arrays.items()
-        if name.startswith(SITES) and metadata["node_type"] == "array"
-    }
-    mask = arrays.pop(MASK, None)
+    metadata = commit["arrays"]
     with reading(f"{address}/{MARK}"):
+        prefix = f"{commit['content']}/{SITES}"
+        arrays = {
+            name.removeprefix(prefix): read_array(files, name, metadata[name])
+            for name in metadata
+            if name.startswith(prefix) and metadata[name]["node_type"] == "array"
+        }
+        mask = arrays.pop(MASK, None)
         order = arrays.pop(ORDER)
-        sites = check_sites(rebuild(Sites, commit.sites, arrays))
+        sites = check_sites(rebuild(Sites, commit["sites"], arrays))
         if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
             raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
         if not np.array_equal(np.sort(order), np.arange(sites.n)):
             raise Unreadable("is damaged: its order of sites does not have every site once")
-        participants = {name: decode_column(column) for name, column in commit.participants.items()}
-        array = open_array(files, f"{commit.content}/{MAPS}", commit.arrays[MAPS])
-        shape = (sites.n, len(commit.subjects))
-        if array.shape != shape or array.dtype not in (np.float32, np.float16):
+        name = f"{commit['content']}/{MAPS}"
+        maps = open_array(files, name, metadata[name])
+        shape = (sites.n, len(commit["subjects"]))
+        if maps.shape != shape or maps.dtype not in (np.float32, np.float16):
             raise Unreadable(
-                f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
+                f"is damaged: its maps are {maps.dtype} of shape {maps.shape}, not {shape}"
             )
-    provenance = shared_provenance(commit.steps)
-    # Reports say how maps were rounded.
-    if array.dtype == np.float16:
-        provenance["stored_dtype"] = "float16"
-    maps = StoredMaps(address, commit, array, order)
-    return StoredCohort(
-        X=Maps(maps, subjects_first=False, sites=maps.rows),
-        subjects=commit.subjects,
-        sites=sites,
-        mask=mask,
-        hemisphere=cast(Hemisphere, commit.hemisphere),
-        modality=commit.modality,
-        units=commit.units,
-        participants=participants,
-        provenance=provenance,
-        path=address,
-        generation=commit.generation,
-    )
+        provenance = shared_provenance(commit["steps"])
+        # Reports say how maps were rounded.
+        if maps.dtype == np.float16:
+            provenance["stored_dtype"] = "float16"
+        return StoredCohort(
+            X=Maps(maps, subjects_first=False, sites=np.argsort(order)),
+            subjects=tuple(commit["subjects"]),
+            sites=sites,
+            mask=mask,
+            hemisphere=commit["hemisphere"],
+            modality=commit["modality"],
+            units=commit["units"],
+            participants={
+                name: decode_column(column) for name, column in commit["participants"].items()
+            },
+            provenance=provenance,
+            path=address,
+            commit=commit,
+        )
