@@ -347,9 +347,12 @@ def _truncate(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None
     n_sites, n_written = maps.shape
     # zarr deletes the files of other subjects, but leaves what is in the last file.
     maps.resize((n_sites, min(n_written, -(-n_subjects // width) * width)))
-    maps[:, n_subjects:] = np.nan
-    maps.resize((n_sites, n_subjects))
-    statistics.resize((n_subjects, statistics.shape[1]))
+    try:
+        maps[:, n_subjects:] = np.nan
+    finally:
+        # Also on a full disk.
+        maps.resize((n_sites, n_subjects))
+        statistics.resize((n_subjects, statistics.shape[1]))
 
 
 def _write_content(
