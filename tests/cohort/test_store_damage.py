@@ -82,7 +82,7 @@ def test_a_writer_that_fails_leaves_the_previous_cohort(
 def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     save_store(cohort(), path)
-    layout.write_mark(path)  # as it was before the commit
+    (path / "zarr.json").unlink()  # as it was before the commit
     for read in (open_store, lambda path: append_store(path, cohort(1, 5))):
         with pytest.raises(CohortError) as refusal:
             read(path)
@@ -111,16 +111,15 @@ CONTENT = "cohort-000001"
 DAMAGES: dict[str, tuple[Any, str]] = {
     "an empty record": (lambda path: os.truncate(path / "zarr.json", 0), "zarr.json"),
     "a record cut short": (lambda path: os.truncate(path / "zarr.json", 300), "zarr.json"),
-    "a list": (lambda path: (path / "zarr.json").write_text("[]"), "a"),
-    "another format": (attribute(format="mine"), "a"),
-    "a newer version": (attribute(version=9), "a"),
-    "an older version": (attribute(version=4), "a"),
+    "a list": (lambda path: (path / "zarr.json").write_text("[]"), "zarr.json"),
+    "another format": (attribute(format="mine"), "zarr.json"),
+    "another version": (attribute(version=9), "zarr.json"),
     "an age that was changed": (
-        age(lambda column: column["values"].__setitem__(1, 50.5), seal=False),
+        age(lambda column: column.__setitem__(1, 50.5), seal=False),
         "zarr.json",
     ),
-    "an age too few": (age(lambda column: column["values"].pop()), "zarr.json"),
-    "a column of objects": (age(lambda column: column.update(dtype="object")), "zarr.json"),
+    "an age too few": (age(lambda column: column.pop()), "zarr.json"),
+    "a column of lists": (age(lambda column: column.__setitem__(1, [50.5])), "zarr.json"),
     "a subject twice": (attribute(subjects=["a"] * 5), "zarr.json"),
     "a subject too few": (attribute(subjects=["a"] * 4), "zarr.json"),
     "no hemisphere": (attribute(hemisphere="top"), "zarr.json"),

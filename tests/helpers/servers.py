@@ -133,10 +133,6 @@ def status(code: int) -> Fault:
     return lambda request, data: reply(request, code, b"an error page")
 
 
-def redirected(request: BaseHTTPRequestHandler, data: bytes) -> bool:
-    return reply(request, 302, Location=f"{request.path.split('?')[0]}?X-Amz-Signature=secret")
-
-
 def redirected_to(place: str) -> Fault:
     return lambda request, data: reply(request, 302, Location=place)
 

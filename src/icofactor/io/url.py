@@ -51,19 +51,13 @@ def store_url(url: str) -> str:
         raise ArgumentError(
             "paths", f"stores are read from s3://, gs:// and https:// or a folder; found {address}"
         )
-    if set("@?#") & set(url):
-        raise ArgumentError(
-            "paths",
-            f"a URL must not contain a user, password or signature; found {address} with one. "
-            "Credentials come from the environment (AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, "
-            "~/.netrc ...)",
-        )
     folders = parts.path.strip("/").split("/")
     is_folder = parts.netloc and not {"", ".", ".."} & set(folders)
-    if not is_folder or named(url) != url:
+    if not is_folder or named(url) != url or set("@?#") & set(url):
         raise ArgumentError(
             "paths",
-            "a URL must name the folder of a store, as in s3://bucket/thickness.store; "
-            f"found {address}",
+            "a URL must name the folder of a store, as in s3://bucket/thickness.store, without "
+            f"user, password or signature; found {address}. Credentials come from the environment "
+            "(AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, ~/.netrc ...)",
         )
     return f"{parts.scheme}://{parts.netloc}/{'/'.join(folders)}"

@@ -37,13 +37,11 @@ def decode_column(cells: Sequence[Cell]) -> np.ndarray:
     return column
 
 
-def join_columns(name: str, pieces: Sequence[Sequence[Cell]]) -> list[Cell]:
-    """Return the pieces of one column, one after the other."""
-    column = [cell for piece in pieces for cell in piece]
+def check_column(name: str, column: Sequence[Cell]) -> None:
+    """Refuse a column that has text for some subjects and numbers for others."""
     n_text = sum(isinstance(cell, str) for cell in column)
     if 0 < n_text < len(column) - column.count(None):
         raise CohortError("participants", f"column {shown(name)} has text and numbers")
-    return column
 
 
 def _is_missing(cell: object) -> bool:

@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort, CohortBase, Measurement
 from icofactor.cohort.problems import some
-from icofactor.cohort.store.columns import encode_column, join_columns
+from icofactor.cohort.store.columns import check_column, encode_column
 from icofactor.cohort.store.layout import (
     MARK,
     PREFIX,
@@ -43,13 +43,15 @@ from icofactor.cohort.store.read import (
     STATISTICS,
     StoredCohort,
     open_store,
+    stored_maps,
 )
 from icofactor.cohort.store.statistics import (
     duplicate_problem,
-    map_hashes,
+    map_hash,
     map_statistics,
     scale_problem,
 )
+from icofactor.cohort.subjects import read_participants
 from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
 from icofactor.io.guard import exists
 from icofactor.io.records import flatten
@@ -182,20 +184,18 @@ def append_store(
 
     folder = local(path, "path").absolute()
     with writing(folder):
-        previous = read_commit(folder)
-        n_subjects = len(previous["subjects"])
-        group = zarr.open_group(folder / previous["content"], mode="r+", use_consolidated=False)
+        commit = read_commit(folder)
+        n_subjects = len(commit["subjects"])
+        group = zarr.open_group(folder / commit["content"], mode="r+", use_consolidated=False)
         maps = group[MAPS]
         statistics = group[STATISTICS]
         _truncate(maps, statistics, n_subjects)
         stored = open_store(folder)
-        inputs = [record for step in previous["steps"] for record in step.get("inputs", [])]
+        inputs = [record for step in commit["steps"] for record in step.get("inputs", [])]
         like = replace(stored, provenance=inputs[0] if inputs else {})
-        batch = _Batch(folder, like, previous, maps.dtype)
+        batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
         try:
-            batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
-            _write_maps(maps, batch.maps(batches, maps.chunks[1]), stored.X.sites)
-            commit, new = batch.finished("append")
+            new = _add_subjects(folder, maps, commit, like, batches)
             old = statistics[...]
             problem = scale_problem(old, new) or duplicate_problem(old, new, commit["subjects"])
             if problem is not None:
@@ -241,7 +241,9 @@ def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> St
         commit = _write_content(folder, cohorts, maps.chunks, maps.dtype, stored.commit)
         # The input would repeat the provenance of all earlier steps.
         step = _step("remove", n_removed=len(removed))
-        steps = [*_without_records(stored.commit["steps"], removed), step]
+        names = "|".join(map(re.escape, removed))
+        pattern = re.compile(f"(?<![0-9A-Za-z])({names})(?![0-9A-Za-z])")
+        steps = [*_without_records(stored.commit["steps"], pattern), step]
         write_commit(folder, {**commit, "steps": steps})
     return open_store(folder)
 
@@ -272,43 +274,33 @@ def add_columns(
     >>> ico.cohort.add_columns(path, table).participants["score"].tolist()
     [1, 2, 3]
     """
-    from icofactor.cohort.subjects import Selection
-
     folder = local(path, "path").absolute()
-    table = Selection.of(participants, ()).participants
+    table = read_participants(participants)
     if table is None or not table.columns:
         raise ArgumentError("participants", "must be a table with columns to add")
     with writing(folder):
-        previous = read_commit(folder)
-        absent = [name for name in previous["subjects"] if table.row(name, None) is None]
+        commit = read_commit(folder)
+        absent = [name for name in commit["subjects"] if table.row(name, None) is None]
         if absent:
             raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
-        present = [name for name in table.columns if name in previous["participants"]]
+        present = [name for name in table.columns if name in commit["participants"]]
         if present and not overwrite:
             raise ArgumentError(
                 "participants",
                 f"the store already has the columns {some(present)}: pass --overwrite "
                 "(overwrite=True) to replace them",
             )
-        new = table.about(previous["subjects"])
-        columns = {name: encode_column(name, values) for name, values in new.items()}
-        commit = {
-            **previous,
-            "generation": previous["generation"] + 1,
-            "participants": {**previous["participants"], **columns},
-            "steps": [*previous["steps"], _step("add columns", columns=list(columns))],
-        }
+        for name, values in table.about(commit["subjects"]).items():
+            commit["participants"][name] = encode_column(name, values)
+        commit["generation"] += 1
+        commit["steps"].append(_step("add columns", columns=list(table.columns)))
         write_commit(folder, commit)
     return open_store(folder)
 
 
 def check_store_target(folder: Path, overwrite: bool) -> None:
     """Refuse a place where a store cannot or may not be written."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
-    if is_unfinished(folder):
+    if not folder.exists() or is_unfinished(folder):
         return
     if not exists(folder / MARK) or not contents(folder):
         raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
@@ -322,20 +314,14 @@ def _step(name: str, **details: Any) -> dict[str, Any]:
     return {"step": name, "time": time, "icofactor": __version__, **details}
 
 
-def _without_records(record: Any, names: set[str]) -> Any:
+def _without_records(value: Any, subjects: re.Pattern[str]) -> Any:
     """Return a record without the items of its lists that name one of these subjects."""
-    alternatives = "|".join(map(re.escape, names))
-    pattern = re.compile(f"(?<![0-9A-Za-z])({alternatives})(?![0-9A-Za-z])")
-
-    def cleaned(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: cleaned(item) for key, item in value.items()}
-        if not isinstance(value, list):
-            return value
-        items = [cleaned(item) for item in value]
-        return [item for item in items if not pattern.search(json.dumps(item, ensure_ascii=False))]
-
-    return cleaned(record)
+    if isinstance(value, dict):
+        return {key: _without_records(item, subjects) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    items = [_without_records(item, subjects) for item in value]
+    return [item for item in items if not subjects.search(json.dumps(item, ensure_ascii=False))]
 
 
 # ---------------------------------------------------------------------- arrays of a store
@@ -394,125 +380,93 @@ def _write_content(
         create_array(group, SITES + name, values.shape, values.shape, values.dtype)[...] = values
     chunks = (min(chunks[0], first.sites.n), chunks[1])
     maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
-    batch = _Batch(folder, first, commit, dtype)
-    subjects = batch.maps(chain([first], remaining), chunks[1])
-    _write_maps(maps, subjects, np.argsort(arrays[ORDER]))
-    commit, numbers = batch.finished("create")
+    numbers = _add_subjects(folder, maps, commit, first, chain([first], remaining))
     rows = (CHUNK_STATISTICS, numbers.shape[1])
     create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)[...] = numbers
     return commit
 
 
-def _write_maps(array: zarr.Array, maps: Iterator[np.ndarray], rows: np.ndarray) -> None:
-    """Write maps, one per subject, after those that the array has; `rows` has the row of every site.
+def _add_subjects(
+    folder: Path,
+    maps: zarr.Array,
+    commit: Commit,
+    like: AnyCohort,
+    cohorts: Iterable[AnyCohort],
+) -> np.ndarray:
+    """Write the maps of cohorts like `like`, and add the cohorts to a commit.
 
-    Chunks that have earlier subjects are replaced by such that have them, too.
+    Return the statistics of the maps.
     """
-    n_sites, n_subjects = array.shape
-    height, width = array.chunks
-    order = np.argsort(rows)
-    while column := list(islice(maps, width - n_subjects % width)):
-        subjects = slice(n_subjects, n_subjects + len(column))
-        n_subjects = subjects.stop
-        array.resize((n_sites, n_subjects))
-        # One file at a time: zarr copies what it writes.
-        for block in cut(n_sites, height):
-            array[block, subjects] = np.stack([values[order[block]] for values in column], axis=1)
+    n_earlier = maps.shape[1]
+    step = _step("append" if n_earlier else "create", n_subjects=0, inputs=[])
+    commit["steps"].append(step)
+    commit["generation"] += 1
+    order = np.argsort(like.sites.deepest, kind="stable")
+    in_use = np.flatnonzero(_mask_of(like))
+    accepted = _accepted(folder, commit, like, cohorts)
+    _write_maps(maps, _rounded(accepted, maps, in_use), order)
+    subjects = commit["subjects"][n_earlier:]
+    if not subjects:
+        raise CohortError(folder, NOBODY)
+    for name, column in commit["participants"].items():
+        check_column(name, column)
+    statistics = []
+    for values in stored_maps(maps, np.argsort(order), n_earlier):
+        commit["hashes"].append(map_hash(values))
+        statistics.append(map_statistics(values[in_use]))
+    is_finite = np.isfinite(statistics).all(axis=1)
+    if not is_finite.all():
+        names = some(np.array(subjects)[~is_finite])
+        text = f"these subjects have NaN, infinity or what {maps.dtype} cannot hold: {names}"
+        raise CohortError(folder, text)
+    step["n_subjects"] = len(subjects)
+    return np.array(statistics)
 
 
-@dataclass
-class _Batch:
-    """Subjects that are added to a store together, and what the store says of them.
-
-    Attributes
-    ----------
-    folder : of the store
-    like : what all cohorts must be like
-    commit : the cohort before they are added
-    dtype : of the stored values
-    """
-
-    folder: Path
-    like: AnyCohort
-    commit: Commit
-    dtype: np.dtype
-    subjects: list[str] = field(default_factory=list)
-    hashes: list[str] = field(default_factory=list)
-    tables: list[dict[str, Any]] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    statistics: list[np.ndarray] = field(default_factory=list)
-    rounding_share: float = 0.0
-
-    def maps(self, cohorts: Iterable[AnyCohort], width: int) -> Iterator[np.ndarray]:
-        """Yield the maps of all cohorts as they are stored; read up to `width` at a time."""
-        for cohort in cohorts:
-            self._add(cohort)
-            for rows in cut(len(cohort), width):
-                yield from self._stored_values(cohort, rows)
-
-    def _add(self, cohort: AnyCohort) -> None:
-        """Add what a cohort says besides its maps; refuse one that does not fit."""
-        problems = _differences(self.like, cohort)
-        present = {*self.commit["subjects"], *self.subjects}.intersection(cohort.subjects)
+def _accepted(
+    folder: Path, commit: Commit, like: AnyCohort, cohorts: Iterable[AnyCohort]
+) -> Iterator[AnyCohort]:
+    """Yield cohorts; add to a commit what they say besides their maps, or refuse them."""
+    inputs = commit["steps"][-1]["inputs"]
+    for cohort in cohorts:
+        problems = _differences(like, cohort)
+        present = sorted(set(commit["subjects"]).intersection(cohort.subjects))
         if present:
-            problems.append(f"it already has these subjects: {some(sorted(present))}")
+            problems.append(f"it already has these subjects: {some(present)}")
         if problems:
-            text = "; ".join(problems)
-            raise CohortError(self.folder, f"{cohort!r} cannot be added: {text}")
-        self.subjects += cohort.subjects
-        self.tables.append(
-            {str(name): encode_column(name, cells) for name, cells in cohort.participants.items()}
-        )
+            raise CohortError(folder, f"{cohort!r} cannot be added: {'; '.join(problems)}")
+        commit["subjects"] += cohort.subjects
+        for name, cells in cohort.participants.items():
+            column = commit["participants"].setdefault(str(name), [])
+            column += encode_column(name, cells)
         source = plain(cohort.provenance)
-        if source not in self.inputs:
-            self.inputs.append(source)
+        if source not in inputs:
+            inputs.append(source)
+        yield cohort
 
-    def _stored_values(self, cohort: AnyCohort, rows: slice) -> np.ndarray:
-        """Return maps of some subjects as they are stored, and note what they are like."""
-        exact = np.asarray(cohort.X[rows], dtype=np.float32)
-        with np.errstate(over="ignore", under="ignore"):
-            values = exact.astype(self.dtype, copy=False)
-        in_use = np.flatnonzero(_mask_of(self.like))
-        numbers = map_statistics(values, in_use)
-        bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
-        if len(bad):
-            names = some(cohort.subjects[rows][row] for row in bad)
-            text = f"these subjects have NaN, infinity or what {self.dtype} cannot hold: {names}"
-            raise CohortError(self.folder, text)
-        if self.dtype == np.float16:
-            sample = np.ix_(np.arange(min(len(values), SUBJECTS_ROUNDED)), in_use)
-            share = _rounding_share(exact[sample], values[sample])
-            self.rounding_share = max(share, self.rounding_share)
-        self.statistics.append(numbers)
-        self.hashes += map_hashes(values)
-        return values
 
-    def finished(self, step: str) -> tuple[Commit, np.ndarray]:
-        """Return the cohort with the subjects that were added, and the statistics of their maps."""
-        if not self.subjects:
-            raise CohortError(self.folder, NOBODY)
-        if self.rounding_share > COARSE:
-            warnings.warn(
-                f"float16 is coarse for these maps: rounding is {100 * self.rounding_share:.2g} % "
-                "of the standard deviation between subjects; use float32",
-                UserWarning,
-                stacklevel=3,
-            )
-        tables = (
-            [self.commit["participants"], *self.tables] if self.commit["subjects"] else self.tables
+def _rounded(
+    cohorts: Iterable[AnyCohort], array: zarr.Array, in_use: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yield the maps of cohorts in the type of an array; warn where that is coarse."""
+    largest_share = 0.0
+    for cohort in cohorts:
+        for rows in cut(len(cohort), array.chunks[1]):
+            exact = np.asarray(cohort.X[rows], dtype=np.float32)
+            sample = np.ix_(np.arange(min(len(exact), SUBJECTS_ROUNDED)), in_use)
+            # What overflows is found in the statistics.
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values = exact.astype(array.dtype)
+                share = _rounding_share(exact[sample], values[sample])
+            largest_share = max(largest_share, share)
+            yield from values
+    if COARSE < largest_share < np.inf:
+        warnings.warn(
+            f"float16 is coarse for these maps: rounding is {100 * largest_share:.2g} % of the "
+            "standard deviation between subjects; use float32",
+            UserWarning,
+            stacklevel=2,
         )
-        details = {"n_subjects": len(self.subjects), "inputs": self.inputs}
-        commit = {
-            **self.commit,
-            "generation": self.commit["generation"] + 1,
-            "subjects": [*self.commit["subjects"], *self.subjects],
-            "hashes": [*self.commit["hashes"], *self.hashes],
-            "participants": {
-                name: join_columns(name, [table[name] for table in tables]) for name in tables[0]
-            },
-            "steps": [*self.commit["steps"], _step(step, **details)],
-        }
-        return commit, np.concatenate(self.statistics)
 
 
 def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
@@ -520,6 +474,22 @@ def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
     deviation = np.linalg.norm(exact - exact.mean(axis=0, dtype=np.float64))
     # One subject, or equal ones, have no deviation.
     return float(np.linalg.norm(rounded - exact) / deviation) if deviation else 0.0
+
+
+def _write_maps(array: zarr.Array, maps: Iterator[np.ndarray], order: np.ndarray) -> None:
+    """Write maps, one per subject, after those that the array has; row i is the site order[i].
+
+    A chunk that has earlier subjects is replaced by one that has them, too.
+    """
+    n_sites, n_subjects = array.shape
+    height, width = array.chunks
+    while column := list(islice(maps, width - n_subjects % width)):
+        subjects = slice(n_subjects, n_subjects + len(column))
+        n_subjects = subjects.stop
+        array.resize((n_sites, n_subjects))
+        # One file at a time: zarr copies what it writes.
+        for block in cut(n_sites, height):
+            array[block, subjects] = np.stack([values[order[block]] for values in column], axis=1)
 
 
 # ---------------------------------------------------------------------- comparing cohorts
@@ -549,17 +519,15 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
 
 def _record_to_compare(cohort: AnyCohort) -> dict[str, object]:
     """Return what must be equal in all cohorts of a store, as far as this one says it."""
-    record: dict[str, object] = {
+    record = {
         "hemisphere": cohort.hemisphere,
-        "modality": cohort.modality,
-        "units": cohort.units,
         "columns of participants": sorted(map(str, cohort.participants)),
+        **vars(Measurement.of(cohort)),
     }
-    measurement = Measurement.of(cohort)
-    if measurement is not None and measurement.smoothing is not None:
-        record["smoothing"] = measurement.smoothing
-    if measurement is not None and "preprocessing" in cohort.provenance:
-        record["preprocessing"] = measurement.preprocessing
+    if record["smoothing"] is None:
+        del record["smoothing"]
+    if "preprocessing" not in cohort.provenance:
+        del record["preprocessing"]
     return record
 
 

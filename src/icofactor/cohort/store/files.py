@@ -66,19 +66,17 @@ class StoreFiles(MemoryStore):
         return _open_again, (self.address, tuple(self.sizes.items()))
 
 
-def _open_again(address: Path | str, sizes: tuple[tuple[str, int], ...]) -> StoreFiles:
-    """Return the files of a store in another process."""
-    return _open_in_process(address, sizes, os.getpid())
-
-
-# A forked process must not use the connections of its parent, so the process is part of the key.
 @lru_cache(maxsize=4)
-def _open_in_process(
-    address: Path | str, sizes: tuple[tuple[str, int], ...], process: int
-) -> StoreFiles:
+def _open_again(address: Path | str, sizes: tuple[tuple[str, int], ...]) -> StoreFiles:
+    """Return the files of a store in another process, which opens its connections once."""
     files = StoreFiles(address)
     files.sizes.update(sizes)
     return files
+
+
+# A forked process must not use the connections of its parent.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_again.cache_clear)
 
 
 class StoredArray(zarr.Array):
@@ -145,11 +143,6 @@ def create_array(
         # A reader takes a missing chunk for damage.
         config={"write_empty_chunks": True},
     )
-
-
-def write_array(group: zarr.Group, name: str, values: np.ndarray) -> None:
-    """Write a small array in one chunk."""
-    create_array(group, name, values.shape, values.shape, values.dtype)[...] = values
 
 
 def _serializer(dtype: np.dtype) -> BytesCodec:

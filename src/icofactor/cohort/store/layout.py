@@ -67,10 +67,7 @@ def store_address(path: str | os.PathLike[str]) -> Path | str:
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a zarr 3 folder or a URL; opening it says whether it is a store."""
-    if is_url(path):
-        return True
-    mark = Path(path).expanduser() / MARK
-    return exists(mark) and mark.is_file()
+    return is_url(path) or exists(Path(path).expanduser() / MARK)
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,16 @@ from icofactor.cohort.store.layout import (
     shared_provenance,
     store_address,
 )
-from icofactor.cohort.store.statistics import map_hashes
+from icofactor.cohort.store.statistics import map_hash
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
-from icofactor.maps.blocks import cut
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
+
+if TYPE_CHECKING:
+    import zarr
 
 # Names of arrays.
 MAPS = "maps"
@@ -106,11 +108,8 @@ class StoredCohort(CohortBase):
         The checksums of the files, which every read compares, do not tell files that were
         exchanged. CohortError names the subjects whose maps differ.
         """
-        maps = self.X.values
         names = np.array(self.commit["subjects"])
-        hashes: list[str] = []
-        for columns in cut(len(names), maps.chunks[1]):
-            hashes += map_hashes(maps[:, columns][self.X.sites].T)
+        hashes = [map_hash(values) for values in stored_maps(self.X.values, self.X.sites)]
         changed = names[np.array(hashes) != self.commit["hashes"]]
         if len(changed):
             raise CohortError(
@@ -128,6 +127,14 @@ class StoredCohort(CohortBase):
             f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; "
             f"{self.modality}{units}, {self.hemisphere} hemisphere{plural}; {self.path})"
         )
+
+
+def stored_maps(maps: zarr.Array, rows: np.ndarray, first: int = 0) -> Iterator[np.ndarray]:
+    """Yield the maps of a store, one per subject from `first` on; `rows` has the row of every site."""
+    n_subjects = maps.shape[1]
+    width = maps.chunks[1]
+    for start in range(first, n_subjects, width):
+        yield from maps[:, start : min(start + width, n_subjects)][rows].T
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -179,17 +186,16 @@ def _open(address: Path | str, commit: Commit) -> StoredCohort:
         mask = arrays.pop(MASK, None)
         order = arrays.pop(ORDER)
         sites = check_sites(rebuild(Sites, commit["sites"], arrays))
-        if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
-            raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
-        if not np.array_equal(np.sort(order), np.arange(sites.n)):
-            raise Unreadable("is damaged: its order of sites does not have every site once")
         name = f"{commit['content']}/{MAPS}"
         maps = open_array(files, name, metadata[name])
-        shape = (sites.n, len(commit["subjects"]))
-        if maps.shape != shape or maps.dtype not in (np.float32, np.float16):
-            raise Unreadable(
-                f"is damaged: its maps are {maps.dtype} of shape {maps.shape}, not {shape}"
-            )
+        fits = (
+            (mask is None or (mask.shape == (sites.n,) and mask.dtype == bool))
+            and np.array_equal(np.sort(order), np.arange(sites.n))
+            and maps.shape == (sites.n, len(commit["subjects"]))
+            and maps.dtype in (np.float32, np.float16)
+        )
+        if not fits:
+            raise Unreadable("is damaged: its arrays do not fit its mesh and its subjects")
         provenance = shared_provenance(commit["steps"])
         # Reports say how maps were rounded.
         if maps.dtype == np.float16:

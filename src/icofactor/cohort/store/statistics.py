@@ -23,13 +23,8 @@ SPREAD = 1
 N_STATISTICS = 2
 
 
-def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
-    """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
-    # One map at a time: a batch of hundreds would take several times its memory.
-    return np.array([_statistics_of(values_of_map[in_use]) for values_of_map in values])
-
-
-def _statistics_of(values: np.ndarray) -> list[float]:
+def map_statistics(values: np.ndarray) -> list[float]:
+    """Return median, median absolute deviation and means of a map, at the sites in use."""
     x = values.astype(np.float32)
     median = np.median(x)
     spread = np.median(np.abs(x - median))
@@ -37,10 +32,9 @@ def _statistics_of(values: np.ndarray) -> list[float]:
     return [median, spread, *(run.mean(dtype=np.float64) for run in runs)]
 
 
-def map_hashes(values: np.ndarray) -> list[str]:
-    """Return the SHA-256 of every map as it is stored."""
-    little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    return [sha256(row.tobytes()).hexdigest() for row in little_endian]
+def map_hash(values: np.ndarray) -> str:
+    """Return the SHA-256 of a map as it is stored."""
+    return sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
 def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
