@@ -26,6 +26,7 @@ from icofactor.cohort.store.statistics import map_hash
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
+from icofactor.maps.blocks import cut
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
@@ -131,10 +132,11 @@ class StoredCohort(CohortBase):
 
 def stored_maps(maps: zarr.Array, rows: np.ndarray, first: int = 0) -> Iterator[np.ndarray]:
     """Yield the maps of a store, one per subject from `first` on; `rows` has the row of every site."""
-    n_subjects = maps.shape[1]
-    width = maps.chunks[1]
-    for start in range(first, n_subjects, width):
-        yield from maps[:, start : min(start + width, n_subjects)][rows].T
+    for subjects in cut(maps.shape[1], maps.chunks[1]):
+        if subjects.stop > first:
+            start = max(first, subjects.start)
+            # Copies, so that no subject keeps the others of its chunks in memory.
+            yield from map(np.copy, maps[:, start : subjects.stop][rows].T)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
