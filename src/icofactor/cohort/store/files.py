@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class StoreFiles(MemoryStore):
         self.sizes: dict[str, int] = {}
         self._read: Callable[[str, int], Awaitable[bytes]]
         if isinstance(address, Path):
-            self._read = partial(asyncio.to_thread, _read_file, address)
+            self._read = lambda name, size: asyncio.to_thread(_read_file, address / name, size)
         else:
             from icofactor.io.remote import RemoteFolder
 
@@ -87,9 +87,8 @@ class StoredArray(zarr.Array):
             return np.asarray(super().__getitem__(selection))
 
 
-def _read_file(folder: Path, name: str, size: int) -> bytes:
+def _read_file(file: Path, size: int) -> bytes:
     """Return the content of a file that must have this size."""
-    file = folder / name
     with reading(file), open_file(file) as stream:
         content = stream.read(size + 1)
         if len(content) != size:
@@ -103,11 +102,9 @@ def open_array(files: StoreFiles, name: str, metadata: Mapping[str, Any]) -> Sto
         dtype = np.dtype(metadata["data_type"])
         chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"]
         codecs = [codec.to_dict() for codec in (_serializer(dtype), Crc32cCodec())]
-        if metadata["codecs"] != codecs:
-            raise Unreadable("is damaged: it is not in the form that icofactor writes")
         size = math.prod(chunks) * dtype.itemsize + CHECKSUM_BYTES
-        if size > LARGEST_CHUNK:
-            raise Unreadable(f"has chunks of {size} bytes; at most {LARGEST_CHUNK} are read")
+        if metadata["codecs"] != codecs or size > LARGEST_CHUNK:
+            raise Unreadable("is damaged: it is not in the form that icofactor writes")
         files.sizes[name] = size
         return StoredArray.from_dict(StorePath(files, name), dict(metadata))
 

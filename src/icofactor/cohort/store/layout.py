@@ -123,23 +123,24 @@ def read_commit(address: Path | str) -> Commit:
         checksum = commit.pop("checksum")
         if checksum != checksum_of(mark):
             raise Unreadable("is damaged: its checksum is wrong")
-        # It becomes a path, which must not lead out of the store.
-        if not CONTENT.fullmatch(commit["content"]):
-            raise Unreadable("is damaged: its arrays are not in a folder of the store")
-        _check_subjects(commit)
+        _check_commit(commit)
         return {**commit, "arrays": mark["consolidated_metadata"]["metadata"]}
 
 
-def _check_subjects(commit: Commit) -> None:
-    """Refuse names and columns that contradict each other, or that no table could show."""
+def _check_commit(commit: Commit) -> None:
+    """Refuse what contradicts itself, and names that no table could show."""
     subjects = commit["subjects"]
     columns = commit["participants"]
-    if not subjects or len(set(subjects)) != len(subjects):
-        raise Unreadable("is damaged: its subjects are not unique, or there are none")
-    if commit["hemisphere"] not in HEMISPHERES:
-        raise Unreadable("is damaged: its hemisphere is none")
-    if {len(column) for column in (commit["hashes"], *columns.values())} != {len(subjects)}:
-        raise Unreadable("is damaged: a column does not have one value per subject")
+    lengths = {len(column) for column in (commit["hashes"], *columns.values())}
+    fits = (
+        # It becomes a path, which must not lead out of the store.
+        CONTENT.fullmatch(commit["content"])
+        and commit["hemisphere"] in HEMISPHERES
+        and subjects
+        and lengths == {len(set(subjects))} == {len(subjects)}
+    )
+    if not fits:
+        raise Unreadable("is damaged: what it says of the subjects contradicts itself")
     check_words(subjects, columns, modality=commit["modality"], units=commit["units"])
 
 

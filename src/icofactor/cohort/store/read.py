@@ -110,7 +110,8 @@ class StoredCohort(CohortBase):
         exchanged. CohortError names the subjects whose maps differ.
         """
         names = np.array(self.commit["subjects"])
-        hashes = [map_hash(values) for values in stored_maps(self.X.values, self.X.sites)]
+        rows = np.asarray(self.X.sites)
+        hashes = [map_hash(values) for values in stored_maps(self.X.values, rows)]
         changed = names[np.array(hashes) != self.commit["hashes"]]
         if len(changed):
             raise CohortError(

@@ -64,9 +64,11 @@ def duplicate_problem(stored: np.ndarray, new: np.ndarray, names: Sequence[str])
     unit = np.median(stored[:, SPREAD]) or 1.0
     tree = cKDTree(stored[:, N_STATISTICS:] / unit)
     points = new[:, N_STATISTICS:] / unit
-    distances, nearest = tree.query(points, p=np.inf, distance_upper_bound=SAME_MAP)
+    _, nearest = tree.query(points, p=np.inf, distance_upper_bound=SAME_MAP)
+    # `nearest` is the number of stored maps where none is so near.
     pairs = [
-        f"{names[len(stored) + row]} = {names[nearest[row]]}"
-        for row in np.flatnonzero(np.isfinite(distances))
+        f"{name} = {names[row]}"
+        for name, row in zip(names[len(stored) :], np.atleast_1d(nearest).tolist(), strict=True)
+        if row < len(stored)
     ]
     return f"the store already has these maps under other names: {some(pairs)}" if pairs else None
