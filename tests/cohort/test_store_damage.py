@@ -41,7 +41,7 @@ def test_two_thousand_subjects_in_the_memory_of_a_few_chunks(tmp_path: Path) -> 
     stored = append_store(path, blocks(1200, 2000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 6 * chunk < 0.4 * 2000 * sites.n * 4
+    assert peak < 5 * chunk < 0.4 * 2000 * sites.n * 4
     assert stored.X.shape == (2000, 2562)
     for first in (0, 1180, 1200, 1980):
         np.testing.assert_array_equal(stored.X[first : first + 20], cohort(20, first, sites).X)
@@ -82,7 +82,7 @@ def test_a_writer_that_fails_leaves_the_previous_cohort(
 def test_a_first_writing_that_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     save_store(cohort(), path)
-    layout.write_mark(path)  # as it was before the commit
+    (path / "zarr.json").unlink()  # as it was before the commit
     for read in (open_store, lambda path: append_store(path, cohort(1, 5))):
         with pytest.raises(CohortError) as refusal:
             read(path)
@@ -111,23 +111,19 @@ CONTENT = "cohort-000001"
 DAMAGES: dict[str, tuple[Any, str]] = {
     "an empty record": (lambda path: os.truncate(path / "zarr.json", 0), "zarr.json"),
     "a record cut short": (lambda path: os.truncate(path / "zarr.json", 300), "zarr.json"),
-    "a list": (lambda path: (path / "zarr.json").write_text("[]"), "a"),
-    "another format": (attribute(format="mine"), "a"),
-    "a newer version": (attribute(version=9), "a"),
-    "an older version": (attribute(version=4), "a"),
+    "a list": (lambda path: (path / "zarr.json").write_text("[]"), "zarr.json"),
+    "another format": (attribute(format="mine"), "zarr.json"),
+    "another version": (attribute(version=9), "zarr.json"),
     "an age that was changed": (
-        age(lambda column: column["values"].__setitem__(1, 50.5), seal=False),
+        age(lambda column: column.__setitem__(1, 50.5), seal=False),
         "zarr.json",
     ),
-    "an age too few": (age(lambda column: column["values"].pop()), "zarr.json"),
-    "a column of objects": (age(lambda column: column.update(dtype="object")), "zarr.json"),
+    "an age too few": (age(lambda column: column.pop()), "zarr.json"),
+    "a column of lists": (age(lambda column: column.__setitem__(1, [50.5])), "zarr.json"),
     "a subject twice": (attribute(subjects=["a"] * 5), "zarr.json"),
-    "a subject too few": (attribute(subjects=["a"] * 4), "zarr.json"),
     "no hemisphere": (attribute(hemisphere="top"), "zarr.json"),
     "a path that leads out": (attribute(content="../cohort-000001"), "zarr.json"),
     "objects": (maps_record(data_type="object"), "maps"),
-    "text": (maps_record(data_type="string"), "maps"),
-    "another codec": (maps_record(codecs=[{"name": "numcodecs.pickle"}]), "maps"),
     "compression": (maps_record(codecs=[{"name": "bytes"}, {"name": "gzip"}]), "maps"),
     "another shape": (maps_record(shape=[641, 5]), "zarr.json"),
     "a negative shape": (maps_record(shape=[642, -5]), "maps"),
@@ -137,7 +133,6 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     ),
     "no maps": (lambda path: edit(path, lambda _, arrays: arrays.pop(f"{CONTENT}/maps")), "json"),
     "a mesh lost": (lambda path: (path / CONTENT / "sites").rename(path / "x"), "/c/0/0"),
-    "a mask lost": (lambda path: (path / CONTENT / "sites/mask").rename(path / "x"), "/c/0"),
     "an array cut short": (
         lambda path: os.truncate(path / CONTENT / "sites/deepest/c/0", 40),
         "sites/deepest/c/0",
@@ -168,13 +163,6 @@ def flip(file: Path) -> None:
     file.write_bytes(content)
 
 
-def exchange(file: Path) -> None:
-    other = file.parent.parent / "4" / file.name
-    content = file.read_bytes()
-    file.write_bytes(other.read_bytes())
-    other.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
@@ -189,18 +177,18 @@ def test_damaged_maps_are_found_when_they_are_read(tmp_path: Path, damage: Any, 
     path = tmp_path / "a"
     stored = create_store(path, [cohort()], chunk_sites=100)
     damage(path / CONTENT / "maps/c/3/0")
-    rows = stored.X.values.rows
-    elsewhere = np.flatnonzero(rows < 300)
-    np.testing.assert_array_equal(stored.X[:, elsewhere], cohort().X[:, elsewhere])
-    for sites in (np.flatnonzero((rows >= 300) & (rows < 400)), slice(None)):
-        with pytest.raises(CohortError) as refusal:
-            stored.X[:, sites]
-        assert refusal.value.path == f"{path}/{CONTENT}/{name}"
+    rows = np.asarray(stored.X.sites)
+    damaged = rows // 100 == 3
+    np.testing.assert_array_equal(stored.X[:, rows < 300], cohort().X[:, rows < 300])
+    with pytest.raises(CohortError) as refusal:
+        stored.X[:, damaged]
+    assert refusal.value.path == f"{path}/{CONTENT}/{name}"
 
 
 def test_exchanged_files_are_found_by_the_hashes(tmp_path: Path) -> None:
     stored = create_store(tmp_path / "a", [cohort()], chunk_sites=100)
-    exchange(tmp_path / "a" / CONTENT / "maps/c/3/0")
+    chunks = tmp_path / "a" / CONTENT / "maps/c"
+    (chunks / "3/0").write_bytes((chunks / "4/0").read_bytes())
     with pytest.raises(CohortError) as refusal:
         stored.verify()
     assert re.findall(r"sub-\d+", str(refusal.value)) == list(cohort().subjects)

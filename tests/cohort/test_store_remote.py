@@ -122,10 +122,8 @@ LASTING: list[tuple[Any, str, int, type[Exception]]] = [
     (servers.status(403), MARK, 1, RemoteError),
     (servers.status(418), CHUNK, 1, RemoteError),
     (servers.status(404), CHUNK, 1, RemoteError),
-    (servers.redirected, CHUNK, 10, RemoteError),
-    (servers.redirected_to("file:///etc/passwd"), CHUNK, 1, RemoteError),
-    (servers.redirected_to("http://[secret"), CHUNK, 1, RemoteError),
     (servers.redirected_to("http://localhost:1/secret"), CHUNK, 1, RemoteError),
+    (servers.redirected_to("/a.store?X-Amz-Signature=secret"), MARK, 1, RemoteError),
     (servers.endless, CHUNK, 1, RemoteError),
     (servers.packed, CHUNK, 1, RemoteError),
     (servers.wrong, MARK, 1, CohortError),
@@ -195,9 +193,7 @@ def test_secrets_in_urls_are_refused_and_never_shown(
         ico.load_cohort(url)
     assert "secret" not in repr(refusal.value) + str(refusal.value)
     out = ["-o", str(tmp_path / "o")]
-    for argv in (["fit", url, *out], ["fit", str(tmp_path), "-o", url],
-                 ["fit", url, url, *out, "--share", "maps"], ["fit", url, str(tmp_path), *out],
-                 ["fit", f"a={url}", *out], ["fit", url, "--mesh", "fsaverage5", *out]):  # fmt: skip
+    for argv in (["fit", url, *out], ["fit", str(tmp_path), "-o", url], ["fit", f"a={url}", *out]):
         assert main(argv) == 2
         text = capsys.readouterr()
         assert "secret" not in text.out + text.err and len(text.err.splitlines()) == 1
@@ -221,18 +217,16 @@ def test_what_is_a_url() -> None:
 def test_nothing_is_written_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     url = "s3://bucket/x"
-    for write, argument in (
-        (lambda: save_store(COHORT, url), "path"),
-        (lambda: append_store(url, COHORT), "path"),
-        (lambda: remove_subjects(url, ["a"]), "path"),
-        (lambda: ico.fit_cohort(COHORT, ico.CorticalFactorization(2), url), "out"),
-        (lambda: fit(COHORT).save(f"{url}/model.zip"), "out"),
+    for write in (
+        lambda: save_store(COHORT, url),
+        lambda: append_store(url, COHORT),
+        lambda: remove_subjects(url, ["a"]),
+        lambda: ico.fit_cohort(COHORT, ico.CorticalFactorization(2), url),
     ):
         with pytest.raises(ArgumentError) as refusal:
             write()
-        assert refusal.value.argument == argument
-    for argv in (["demo", url], ["fit", "x", "-o", url],
-                 ["transform", "m", "x", "-o", url], ["select", "x", "-o", url],
+        assert refusal.value.argument in ("path", "out")
+    for argv in (["fit", "x", "-o", url], ["transform", "m", "x", "-o", url],
                  ["prepare", "x", "-o", url], ["prepare", url, "--remove", "a"]):  # fmt: skip
         assert main(argv) == 2
     assert not list(tmp_path.iterdir())
@@ -251,15 +245,11 @@ def test_without_the_extra_one_line_says_what_to_install(
 @pytest.mark.slow
 def test_commands_read_urls(server: Server, tmp_path: Path) -> None:
     url, out = f"{server.url}/a.store", tmp_path / "out"
-    few = ["--n-components", "3", "--n-starts", "2", "-q"]
-    tiny = ["--ranks", "2,3", "--splits", "2", "--starts", "2", "--nulls", "5", "-q"]
-    both = [f"a={url}", f"b={server.url}/b.store", "--share", "maps"]
+    small = ["--n-components", "3", "--n-starts", "2", "--no-figures", "-q"]
     for argv in (
         ["fit", url, "-o", str(out), "--dry-run"],
-        ["fit", url, "-o", str(out), "--no-figures", *few],
+        ["fit", url, "-o", str(out), *small],
         ["transform", str(out), url, "-o", str(tmp_path / "new.tsv"), "-q"],
-        ["fit", *both, "-o", str(tmp_path / "two"), "--dry-run"],
-        ["select", url, "-o", str(tmp_path / "selection"), *tiny],
     ):
         assert main(argv) == 0
     files = [file for file in tmp_path.rglob("*") if file.suffix in (".json", ".html", ".md")]
@@ -307,13 +297,10 @@ def test_google_cloud(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     monkeypatch.setitem(__import__("fsspec").config.conf, "gs", {"token": "anon"})
     check_same(open_store("gs://data/a.store"), COHORT)
-    server.fault = lambda path, n: servers.cut if path.endswith(CHUNK) and n < 3 else None
-    check_same(open_store("gs://data/a.store"), COHORT)
-    for fault in (servers.status(403), servers.wrong):
-        server.fault = lambda path, n, fault=fault: fault if path.endswith(CHUNK) else None
-        with pytest.raises(CohortError) as refusal:
-            np.asarray(open_store("gs://data/a.store").X)
-        assert refusal.value.path.startswith(f"gs://data/a.store/{CONTENT}/maps")
+    server.fault = lambda path, n: servers.status(403) if path.endswith(CHUNK) else None
+    with pytest.raises(RemoteError) as refusal:
+        np.asarray(open_store("gs://data/a.store").X)
+    assert refusal.value.path == f"gs://data/a.store/{CHUNK}"
 
 
 @pytest.fixture(scope="module")
@@ -351,32 +338,3 @@ def test_s3_and_its_credentials(keys: dict[str, str], monkeypatch: pytest.Monkey
     check_same(open_store("s3://data/a.store"), COHORT)
     with pytest.raises(FileNotFoundError):
         open_store("s3://data/none")
-
-
-@pytest.mark.slow
-def test_workers_of_a_cluster_read_for_themselves(
-    keys: dict[str, str], folder: Path, tmp_path: Path
-) -> None:
-    script, out = tmp_path / "fit.py", tmp_path / "components.npy"
-    script.write_text(
-        f"""
-import numpy as np, icofactor as ico
-from distributed import Client
-if __name__ == "__main__":
-    stored = ico.cohort.open_store("s3://data/a.store")
-    with Client(n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
-        model = ico.CorticalFactorization(3, n_starts=2, random_state=0)
-        model.fit(stored, executor=client.get_executor())
-    np.save({str(out)!r}, model.components_)
-"""
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, **keys},
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = fit(open_store(folder / "a.store")).components_
-    np.testing.assert_allclose(np.load(out), expected, rtol=1e-8, atol=1e-12)

@@ -38,29 +38,20 @@ def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> 
 
 def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
     """A store against the cohorts it was made of."""
-    one = cohorts[0]
-    np.testing.assert_array_equal(
-        np.asarray(stored.X), np.concatenate([each.X for each in cohorts])
-    )
-    assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
-    for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
-        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
-    for name in ("on", "level", "name", "n_mesh"):
-        assert getattr(stored.sites, name) == getattr(one.sites, name)
-    if one.mask is None:
-        assert stored.mask is None
-    else:
-        np.testing.assert_array_equal(stored.mask, one.mask)
-    assert (stored.hemisphere, stored.modality, stored.units) == (
-        one.hemisphere,
-        one.modality,
-        one.units,
-    )
-    assert list(stored.participants) == list(one.participants)
+    expected = cohorts[0]
+    X = np.concatenate([cohort.X for cohort in cohorts])
+    np.testing.assert_array_equal(np.asarray(stored.X), X)
+    assert stored.subjects == tuple(name for cohort in cohorts for name in cohort.subjects)
+    sites = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
+    for name in (*sites, "on", "level", "name", "n_mesh"):
+        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(expected.sites, name))
+    for name in ("mask", "hemisphere", "modality", "units"):
+        np.testing.assert_array_equal(getattr(stored, name), getattr(expected, name))
+    assert list(stored.participants) == list(expected.participants)
     for name, column in stored.participants.items():
-        expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
-        assert column.dtype == expected.dtype
-        np.testing.assert_array_equal(column, expected)
+        values = np.concatenate([np.asarray(cohort.participants[name]) for cohort in cohorts])
+        assert column.dtype == values.dtype
+        np.testing.assert_array_equal(column, values)
     stored.verify()
 
 

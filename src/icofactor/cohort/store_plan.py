@@ -64,9 +64,13 @@ def plan_store(
             return opened
         return replace(opened, participants=participants)
 
-    sizes = opened.X.values.sizes
+    maps = opened.X.values
+    n_files = maps.nchunks
+    n_bytes = maps.nbytes
     if isinstance(opened.path, Path):
         sizes = [file.stat().st_size for file in opened.path.rglob("*") if file.is_file()]
+        n_files = len(sizes)
+        n_bytes = sum(sizes)
     n_out = 0 if opened.mask is None else int((~opened.mask).sum())
     return Plan(
         subjects=tuple(opened.subjects[row] for row in rows),
@@ -77,8 +81,8 @@ def plan_store(
         problems=problems,
         journal=journal,
         open=open_chosen,
-        n_files=len(sizes),
-        n_bytes=sum(sizes),
+        n_files=n_files,
+        n_bytes=n_bytes,
         stored=True,
     )
 

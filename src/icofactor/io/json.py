@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ def read_text(
 ) -> str:
     """Read a text in UTF-8 of at most `max_bytes` bytes."""
     with open_file(path) as file:
-        content = file.read(max_bytes + 1)
+        # Python reserves as many bytes as it is asked to read.
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, max_bytes) + 1)
     if len(content) > max_bytes:
         raise Unreadable(f"is too large: at most {max_bytes} bytes are read")
     try:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from concurrent.futures import Future
 from typing import Any
-from urllib.parse import urljoin, urlsplit
-
-from zarr.abc.store import Store
-from zarr.storage import FsspecStore
+from urllib.parse import urlsplit
 
 from icofactor.errors import RemoteError
+from icofactor.io.json import MAX_TEXT
 
 # How often a file is requested before the store is given up.
 ATTEMPTS = 4
@@ -34,57 +33,43 @@ INSTALL = "pip install 'icofactor[remote]'"
 # Answers after which it is worth to ask again, besides those from 500 on.
 TEMPORARY = (408, 425, 429)
 MISSING = (404, 410)
+REDIRECTED = range(300, 400)
 DENIED = (401, 403)
-# Beginnings of the names of errors with which libraries say that there are no valid credentials.
-NO_CREDENTIALS = (
-    "NoCredentials",
-    "PartialCredentials",
-    "CredentialRetrieval",
-    "TokenRetrieval",
-    "ProfileNotFound",
-    "DefaultCredentials",
-    "RefreshError",
-    "SSOToken",
-    "UnauthorizedSSO",
-)
+# In the names of errors with which libraries say that there are no valid credentials.
+NO_CREDENTIALS = re.compile("Credential|TokenRetrieval|ProfileNotFound|RefreshError|SSO")
 
 
-class RemoteFiles(FsspecStore):
-    """The files of a store behind a URL, read only and opened by name.
+class RedirectedError(Exception):
+    """A web server sends a request on to another address."""
+
+
+class RemoteFolder:
+    """The files behind a URL, read by name.
 
     Attributes
     ----------
-    address : URL of the store
-    sizes : bytes of every chunk of an array, by the array's name; larger files are refused
-    largest : bytes of any other file, at most
+    address : URL of the folder
     """
 
-    def __init__(self, url: str, largest: int) -> None:
-        scheme = urlsplit(url).scheme
+    def __init__(self, address: str) -> None:
+        scheme = urlsplit(address).scheme
         try:
-            filesystem = open_filesystem(scheme)
+            self.files = open_filesystem(scheme)
         except ImportError as problem:
             package = problem.name or PACKAGES[scheme]
             reason = f"needs {package}, which is not installed: {INSTALL}"
-            raise RemoteError(url, reason) from None
-        # FsspecStore's own initialization wants an asynchronous file system, which would never
-        # close its connections.
-        Store.__init__(self, read_only=True)
-        self.fs = filesystem
-        self.path = filesystem._strip_protocol(url)
-        self.address = url
-        self.sizes: dict[str, int] = {}
-        self.largest = largest
+            raise RemoteError(address, reason) from None
+        self.address = address
+        self._path = self.files._strip_protocol(address)
         self._running: set[Future[bytes]] = set()
         self._error: Exception | None = None
 
-    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Read a file for zarr, which never needs a part of one here."""
-        array, _, chunk = key.rpartition("/c/")
-        future = self.start(key, self.sizes[array] if chunk else None)
+    async def read(self, name: str, size: int) -> bytes:
+        """Return a file that must have this size."""
+        future = self.start(name, size)
         self._running.add(future)
         try:
-            content = await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if self._error is None:
                 raise
@@ -94,46 +79,39 @@ class RemoteFiles(FsspecStore):
             # zarr does not wait for the other files that it requested.
             for other in list(self._running):
                 other.cancel()
-            if isinstance(problem, FileNotFoundError):
-                # zarr would fill in for a missing chunk.
-                self._error = RemoteError(
-                    f"{self.address}/{key}",
-                    "is missing: the cohort store is damaged, or was replaced while it was read",
-                )
-            raise self._error from None
+            raise
         finally:
             self._running.discard(future)
-        return prototype.buffer.from_bytes(content)
 
     def start(self, name: str, size: int | None = None) -> Future[bytes]:
         """Start to read a file, on the thread of fsspec."""
-        return asyncio.run_coroutine_threadsafe(self._read(name, size), self.fs.loop)
+        return asyncio.run_coroutine_threadsafe(self._read(name, size), self.files.loop)
 
-    async def _read(self, name: str, size: int | None = None) -> bytes:
-        """Return a file, which has this size if one is given; retry what may pass."""
+    async def _read(self, name: str, size: int | None) -> bytes:
+        """Return a file; retry what may pass."""
         url = f"{self.address}/{name}"
-        most = self.largest if size is None else size
+        most = MAX_TEXT if size is None else size
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 # Readers that failed together do not ask again together.
                 await asyncio.sleep(FIRST_PAUSE * 2**attempt * random.uniform(0.4, 0.6))
-            seconds = PATIENCE + (size or 0) / SLOWEST
             try:
-                content = await asyncio.wait_for(self._request(name, most), seconds)
+                content = await asyncio.wait_for(
+                    self._request(name, most), PATIENCE + (size or 0) / SLOWEST
+                )
             except Exception as problem:
                 error = _lasting_error(url, problem)
+                if isinstance(error, FileNotFoundError) and size is not None:
+                    reason = "is missing: the cohort store is damaged, or was replaced while it was"
+                    error = RemoteError(url, f"{reason} read")
                 if error is not None:
                     raise error from None
                 reason = _short_name(problem)
                 continue
             if len(content) > most:
-                raise RemoteError(
-                    url,
-                    f"is larger than the {most} bytes that are read: the store or its server is "
-                    "damaged",
-                )
-            if size is None or len(content) == size:
+                raise RemoteError(url, f"has more than {most} bytes: the store is damaged")
+            if size in (None, len(content)):
                 return content
             reason = f"{len(content)} of {size} bytes came"
         raise RemoteError(
@@ -144,23 +122,23 @@ class RemoteFiles(FsspecStore):
 
     async def _request(self, name: str, most: int) -> bytes:
         """Request a file once; return at most one byte more than `most`."""
-        path = f"{self.path}/{name}"
-        if not hasattr(self.fs, "set_session") or not hasattr(self.fs, "encode_url"):
-            return bytes(await self.fs._cat_file(path, start=0, end=most + 1))
+        path = f"{self._path}/{name}"
+        if not hasattr(self.files, "encode_url") or not hasattr(self.files, "set_session"):
+            return bytes(await self.files._cat_file(path, start=0, end=most + 1))
         # A web server may ignore the range of a request, so what it sends is taken in pieces.
-        session = await self.fs.set_session()
+        session = await self.files.set_session()
         content = bytearray()
-        async with session.get(self.fs.encode_url(path)) as response:
+        url = self.files.encode_url(path)
+        # It could lead to a server that the user did not name.
+        async with session.get(url, allow_redirects=False) as response:
+            if response.status in REDIRECTED:
+                raise RedirectedError
             response.raise_for_status()
             async for piece in response.content.iter_chunked(PIECE):
                 content += piece
                 if len(content) > most:
                     break
         return bytes(content)
-
-
-class ForeignRedirectError(Exception):
-    """A web server sends a request on to another server."""
 
 
 def open_filesystem(scheme: str) -> Any:
@@ -191,8 +169,6 @@ def _web_options(scheme: str) -> dict[str, Any]:
     """Return the options of a web client."""
     import aiohttp
 
-    trace = aiohttp.TraceConfig()
-    trace.on_request_redirect.append(_refuse_foreign_redirect)
     return {
         "timeout": aiohttp.ClientTimeout(total=None, sock_connect=20, sock_read=SILENCE),
         # Servers that compress what they send would hide its size.
@@ -200,20 +176,7 @@ def _web_options(scheme: str) -> dict[str, Any]:
         "auto_decompress": False,
         # The environment has proxies, but also passwords (~/.netrc), which plain http would show.
         "trust_env": scheme == "https",
-        "trace_configs": [trace],
     }
-
-
-async def _refuse_foreign_redirect(session: Any, context: Any, event: Any) -> None:
-    """Refuse a redirect to another server, which the user did not name."""
-    location = event.response.headers.get("Location", "")
-    old = urlsplit(str(event.url))
-    try:
-        new = urlsplit(urljoin(str(event.url), location))
-    except ValueError:
-        raise ForeignRedirectError("an address that is none") from None
-    if (old.scheme, old.netloc) != (new.scheme, new.netloc):
-        raise ForeignRedirectError(f"{new.scheme}://{new.netloc.rpartition('@')[2]}")
 
 
 def _lasting_error(url: str, problem: Exception) -> Exception | None:
@@ -223,11 +186,9 @@ def _lasting_error(url: str, problem: Exception) -> Exception | None:
     if isinstance(problem, FileNotFoundError) or status in MISSING:
         return FileNotFoundError(url)
     reason = None
-    if isinstance(problem, ForeignRedirectError):
-        reason = f"is redirected to another server, {problem}: give the address there"
-    elif "Redirect" in name:
-        reason = "is redirected without end, or to something other than a web address"
-    elif name.startswith(NO_CREDENTIALS):
+    if isinstance(problem, RedirectedError):
+        reason = "is redirected to another address: give that one"
+    elif NO_CREDENTIALS.search(name):
         reason = (
             f"no valid credentials were found in the environment ({name}): set AWS_PROFILE or "
             "AWS_ACCESS_KEY_ID, log in, or set FSSPEC_S3_ANON=true if it is public"

@@ -46,24 +46,15 @@ def bare(url: str) -> str:
 def store_url(url: str) -> str:
     """Return the URL of a store without its last slash; an error where it cannot be one."""
     parts = urlsplit(url.replace("\\", "/"))
-    address = bare(url)
-    if parts.scheme not in SCHEMES:
-        raise ArgumentError(
-            "paths", f"stores are read from s3://, gs:// and https:// or a folder; found {address}"
-        )
-    if set("@?#") & set(url):
-        raise ArgumentError(
-            "paths",
-            f"a URL must not contain a user, password or signature; found {address} with one. "
-            "Credentials come from the environment (AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, "
-            "~/.netrc ...)",
-        )
     folders = parts.path.strip("/").split("/")
     is_folder = parts.netloc and not {"", ".", ".."} & set(folders)
-    if not is_folder or named(url) != url:
+    is_plain = named(url) == url and not set("@?#") & set(url)
+    if parts.scheme not in SCHEMES or not is_folder or not is_plain:
         raise ArgumentError(
             "paths",
-            "a URL must name the folder of a store, as in s3://bucket/thickness.store; "
-            f"found {address}",
+            "a URL must name the folder of a store on s3://, gs:// or https://, as in "
+            f"s3://bucket/thickness.store, without user, password or signature; found {bare(url)}. "
+            "Credentials come from the environment (AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS, "
+            "~/.netrc ...)",
         )
     return f"{parts.scheme}://{parts.netloc}/{'/'.join(folders)}"

@@ -16,10 +16,9 @@ from icofactor.checks import Whole, check_value
 from icofactor.cohort.cohort import Hemisphere
 from icofactor.cohort.problems import some
 from icofactor.cohort.simulate import MODALITIES
-from icofactor.cohort.store.create import create_store
-from icofactor.cohort.store.layout import is_store
+from icofactor.cohort.store.create import check_store_target, create_store
 from icofactor.cohort.subjects import Participants, Selection
-from icofactor.errors import CohortError, ExistsError, counted
+from icofactor.errors import CohortError, counted
 from icofactor.preprocessing.finished_maps import (
     FinishedMaps,
     MapTask,
@@ -327,10 +326,7 @@ def _select(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs
 
 def check_new_store(store: Path, overwrite: bool) -> None:
     """Refuse before the work what would be refused after it."""
-    if store.exists() and not is_store(store):
-        raise ExistsError(store, "exists and is not a cohort store: name a new folder")
-    if store.exists() and not overwrite:
-        raise ExistsError(store)
+    check_store_target(store, overwrite)
     folder = store.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder of {store} does not exist: create {folder} first")

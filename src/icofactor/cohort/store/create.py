@@ -12,29 +12,27 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from icofactor import __version__
-from icofactor.cohort.cohort import Cohort
+from icofactor.cohort.cohort import Cohort, CohortBase, Measurement
 from icofactor.cohort.problems import some
-from icofactor.cohort.store.columns import encode_column, join_columns
+from icofactor.cohort.store.columns import check_column, encode_column
 from icofactor.cohort.store.layout import (
     MARK,
+    PREFIX,
     Commit,
     contents,
-    is_uncommitted,
-    next_content,
+    is_unfinished,
     read_commit,
     write_commit,
-    write_mark,
     writing,
 )
 from icofactor.cohort.store.read import (
@@ -45,18 +43,21 @@ from icofactor.cohort.store.read import (
     STATISTICS,
     StoredCohort,
     open_store,
+    stored_maps,
 )
 from icofactor.cohort.store.statistics import (
     duplicate_problem,
-    map_hashes,
+    map_hash,
     map_statistics,
     scale_problem,
 )
+from icofactor.cohort.subjects import read_participants
 from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
 from icofactor.io.guard import exists
 from icofactor.io.records import flatten
 from icofactor.io.tables import plain
 from icofactor.io.url import local
+from icofactor.maps.blocks import cut
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
@@ -77,6 +78,7 @@ DTYPES = ("float32", "float16")
 COARSE = 0.05
 # So many subjects of a batch tell how coarse it is.
 SUBJECTS_ROUNDED = 64
+NOBODY = "there are no subjects to write to it"
 
 
 def save_store(
@@ -138,25 +140,22 @@ def create_store(
     """
     if str(dtype) not in DTYPES:
         raise ArgumentError("dtype", f"must be 'float32' or 'float16'; found {shown(dtype)}")
-    chunks = (chunk_sites, chunk_subjects)
-    if min(chunks) < 1:
-        argument = "chunk_sites" if chunk_sites < 1 else "chunk_subjects"
-        raise ArgumentError(argument, f"must be at least 1; found {min(chunks)}")
+    for argument, size in (("chunk_sites", chunk_sites), ("chunk_subjects", chunk_subjects)):
+        if size < 1:
+            raise ArgumentError(argument, f"must be at least 1; found {size}")
     folder = local(path, "path").absolute()
-    _check_target(folder, overwrite)
+    check_store_target(folder, overwrite)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with writing(folder) as previous:
             # Another writer may have finished meanwhile.
-            _check_target(folder, overwrite)
-            if is_uncommitted(folder):
-                write_mark(folder)
-            commit = _write_content(folder, cohorts, chunks, np.dtype(str(dtype)), "create")
-            generation = 1 if previous is None else previous.generation + 1
-            write_commit(folder, replace(commit, generation=generation))
+            check_store_target(folder, overwrite)
+            chunks = (chunk_sites, chunk_subjects)
+            commit = _write_content(folder, cohorts, chunks, np.dtype(dtype), previous)
+            write_commit(folder, commit)
     except BaseException:
-        if is_new and is_uncommitted(folder):
+        if is_new and is_unfinished(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return open_store(folder)
@@ -184,29 +183,28 @@ def append_store(
     import zarr
 
     folder = local(path, "path").absolute()
-    batches: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
     with writing(folder):
-        previous = read_commit(folder)
-        n_subjects = len(previous.subjects)
-        content = folder / previous.content
-        group = zarr.open_group(content, mode="r+", use_consolidated=False)
-        maps, statistics = group[MAPS], group[STATISTICS]
-        # A killed append leaves columns, which this removes.
-        _resize_subjects(maps, statistics, n_subjects)
-        stored = statistics[...]
+        commit = read_commit(folder)
+        n_subjects = len(commit["subjects"])
+        group = zarr.open_group(folder / commit["content"], mode="r+", use_consolidated=False)
+        maps = group[MAPS]
+        statistics = group[STATISTICS]
+        _truncate(maps, statistics, n_subjects)
+        stored = open_store(folder)
+        inputs = [record for step in commit["steps"] for record in step.get("inputs", [])]
+        like = replace(stored, provenance=inputs[0] if inputs else {})
+        batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
         try:
-            like = open_store(folder)
-            columns = _Columns(maps, np.argsort(like.X.values.rows))
-            batch = _write_subjects(folder, columns, batches, like, previous, "append")
-            _compare(folder, stored, batch)
+            new = _add_subjects(folder, maps, commit, like, batches)
+            old = statistics[...]
+            problem = scale_problem(old, new) or duplicate_problem(old, new, commit["subjects"])
+            if problem is not None:
+                raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
+            statistics.append(new)
         except BaseException:
-            _resize_subjects(maps, statistics, n_subjects)
+            _truncate(maps, statistics, n_subjects)
             raise
-        # Only now a file is replaced that has committed subjects, and they stay in it.
-        batch.columns.finish()
-        statistics.resize((n_subjects + len(batch.statistics), stored.shape[1]))
-        statistics[n_subjects:] = batch.statistics
-        write_commit(folder, replace(batch.commit, generation=previous.generation + 1))
+        write_commit(folder, commit)
     return open_store(folder)
 
 
@@ -232,20 +230,21 @@ def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> St
         raise ArgumentError("subjects", "must name at least one subject to remove")
     with writing(folder):
         stored = open_store(folder)
-        unknown = sorted(removed - set(stored.subjects))
-        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
+        unknown = sorted(removed.difference(stored.subjects))
         if unknown:
             raise CohortError(folder, f"does not have these subjects: {some(unknown)}")
+        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
         if not remaining:
             raise CohortError(folder, "would have no subjects left: delete the folder instead")
         maps = stored.X.values
-        cohort = stored.select(remaining)
-        commit = _write_content(folder, [cohort], maps.chunks, maps.dtype, "remove")
-        # The step would repeat the provenance of all earlier ones.
-        step = {**commit.steps[-1], "inputs": [], "n_removed": len(removed)}
-        steps = _without_records(plain(maps.commit.steps), removed)
-        generation = stored.generation + 1
-        write_commit(folder, replace(commit, generation=generation, steps=(*steps, step)))
+        cohorts = [stored.select(remaining)]
+        commit = _write_content(folder, cohorts, maps.chunks, maps.dtype, stored.commit)
+        # The input would repeat the provenance of all earlier steps.
+        step = _step("remove", n_removed=len(removed))
+        names = "|".join(map(re.escape, removed))
+        pattern = re.compile(f"(?<![0-9A-Za-z])({names})(?![0-9A-Za-z])")
+        steps = [*_without_records(stored.commit["steps"], pattern), step]
+        write_commit(folder, {**commit, "steps": steps})
     return open_store(folder)
 
 
@@ -275,43 +274,33 @@ def add_columns(
     >>> ico.cohort.add_columns(path, table).participants["score"].tolist()
     [1, 2, 3]
     """
-    from icofactor.cohort.subjects import Selection
-
     folder = local(path, "path").absolute()
-    table = Selection.of(participants, ()).participants
+    table = read_participants(participants)
     if table is None or not table.columns:
         raise ArgumentError("participants", "must be a table with columns to add")
     with writing(folder):
-        previous = read_commit(folder)
-        names = previous.subjects
-        absent = [name for name in names if table.row(name, None) is None]
+        commit = read_commit(folder)
+        absent = [name for name in commit["subjects"] if table.row(name, None) is None]
         if absent:
             raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
-        present = [name for name in table.columns if name in previous.participants]
+        present = [name for name in table.columns if name in commit["participants"]]
         if present and not overwrite:
             raise ArgumentError(
                 "participants",
                 f"the store already has the columns {some(present)}: pass --overwrite "
                 "(overwrite=True) to replace them",
             )
-        columns = {name: encode_column(name, values) for name, values in table.about(names).items()}
-        commit = replace(
-            previous,
-            generation=previous.generation + 1,
-            participants={**previous.participants, **columns},
-            steps=(*previous.steps, _step("add columns", columns=list(columns))),
-        )
+        for name, values in table.about(commit["subjects"]).items():
+            commit["participants"][name] = encode_column(name, values)
+        commit["generation"] += 1
+        commit["steps"].append(_step("add columns", columns=list(table.columns)))
         write_commit(folder, commit)
     return open_store(folder)
 
 
-def _check_target(folder: Path, overwrite: bool) -> None:
+def check_store_target(folder: Path, overwrite: bool) -> None:
     """Refuse a place where a store cannot or may not be written."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
-    if is_uncommitted(folder):
+    if not folder.exists() or is_unfinished(folder):
         return
     if not exists(folder / MARK) or not contents(folder):
         raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
@@ -325,45 +314,31 @@ def _step(name: str, **details: Any) -> dict[str, Any]:
     return {"step": name, "time": time, "icofactor": __version__, **details}
 
 
-def _without_records(record: Any, names: set[str]) -> Any:
+def _without_records(value: Any, subjects: re.Pattern[str]) -> Any:
     """Return a record without the items of its lists that name one of these subjects."""
-    alternatives = "|".join(map(re.escape, names))
-    pattern = re.compile(f"(?<![0-9A-Za-z])({alternatives})(?![0-9A-Za-z])")
-
-    def cleaned(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: cleaned(item) for key, item in value.items()}
-        if not isinstance(value, list):
-            return value
-        items = [cleaned(item) for item in value]
-        return [item for item in items if not pattern.search(json.dumps(item, ensure_ascii=False))]
-
-    return cleaned(record)
+    if isinstance(value, dict):
+        return {key: _without_records(item, subjects) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    items = [_without_records(item, subjects) for item in value]
+    return [item for item in items if not subjects.search(json.dumps(item, ensure_ascii=False))]
 
 
 # ---------------------------------------------------------------------- arrays of a store
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Subjects whose maps were written together.
-
-    Attributes
-    ----------
-    commit : the cohort with them
-    statistics : of their maps
-    columns : writer of their maps, which must finish
-    """
-
-    commit: Commit
-    statistics: np.ndarray
-    columns: _Columns
-
-
-def _resize_subjects(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
-    """Give the arrays this many subjects; zarr deletes the files of others."""
-    maps.resize((maps.shape[0], n_subjects))
-    statistics.resize((n_subjects, statistics.shape[1]))
+def _truncate(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
+    """Remove what an append that failed or was killed has written beyond these subjects."""
+    width = maps.chunks[1]
+    n_sites, n_written = maps.shape
+    # zarr deletes the files of other subjects, but leaves what is in the last file.
+    maps.resize((n_sites, min(n_written, -(-n_subjects // width) * width)))
+    try:
+        maps[:, n_subjects:] = np.nan
+    finally:
+        # Also on a full disk.
+        maps.resize((n_sites, n_subjects))
+        statistics.resize((n_subjects, statistics.shape[1]))
 
 
 def _write_content(
@@ -371,227 +346,150 @@ def _write_content(
     cohorts: Iterable[AnyCohort],
     chunks: tuple[int, int],
     dtype: np.dtype,
-    step: str,
+    previous: Commit | None,
 ) -> Commit:
     """Write the arrays of a whole cohort, which nobody sees before they are committed."""
     import zarr
 
-    from icofactor.cohort.store.files import create_array, write_array
+    from icofactor.cohort.store.files import create_array
 
     remaining = iter(cohorts)
     first = next(remaining, None)
     if first is None:
-        raise CohortError(folder, "there are no subjects to write to it")
+        raise CohortError(folder, NOBODY)
     sites, arrays = flatten(first.sites)
     if first.mask is not None:
         arrays[MASK] = first.mask
     # By the face that holds them, so that a face of any level is one run of rows.
     arrays[ORDER] = np.argsort(first.sites.deepest, kind="stable")
-    commit = Commit(
-        generation=0,
-        content=next_content(folder),
-        sites=sites,
-        hemisphere=first.hemisphere,
-        modality=first.modality,
-        units=first.units,
-        subjects=(),
-        hashes=(),
-        participants={},
-        steps=(),
-    )
-    group = zarr.create_group(folder / commit.content)
+    last_content = max([child.name for child in contents(folder)], default=f"{PREFIX}0")
+    commit: Commit = {
+        "generation": 0 if previous is None else previous["generation"],
+        "content": f"{PREFIX}{int(last_content.removeprefix(PREFIX)) + 1:06d}",
+        "sites": sites,
+        "hemisphere": first.hemisphere,
+        "modality": first.modality,
+        "units": first.units,
+        "subjects": [],
+        "hashes": [],
+        "participants": {},
+        "steps": [],
+    }
+    group = zarr.create_group(folder / commit["content"])
     for name, values in arrays.items():
-        write_array(group, SITES + name, np.asarray(values))
+        create_array(group, SITES + name, values.shape, values.shape, values.dtype)[...] = values
     chunks = (min(chunks[0], first.sites.n), chunks[1])
     maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
-    columns = _Columns(maps, arrays[ORDER])
-    batch = _write_subjects(folder, columns, chain([first], remaining), first, commit, step)
-    batch.columns.finish()
-    shape = batch.statistics.shape
-    statistics = create_array(group, STATISTICS, shape, (CHUNK_STATISTICS, shape[1]), np.float64)
-    statistics[...] = batch.statistics
-    return batch.commit
+    numbers = _add_subjects(folder, maps, commit, first, chain([first], remaining))
+    rows = (CHUNK_STATISTICS, numbers.shape[1])
+    create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)[...] = numbers
+    return commit
 
 
-def _write_subjects(
+def _add_subjects(
     folder: Path,
-    columns: _Columns,
-    cohorts: Iterable[AnyCohort],
-    like: AnyCohort,
+    maps: zarr.Array,
     commit: Commit,
-    step: str,
-) -> _Batch:
-    """Write maps beyond those of the subjects in a commit, which then has all of them.
+    like: AnyCohort,
+    cohorts: Iterable[AnyCohort],
+) -> np.ndarray:
+    """Write the maps of cohorts like `like`, and add the cohorts to a commit.
 
-    Parameters
-    ----------
-    columns : writes the maps
-    like : what all cohorts must be like
-    step : what is done
+    Return the statistics of the maps.
     """
-    subjects = list(commit.subjects)
-    hashes = list(commit.hashes)
-    participants = dict(commit.participants)
-    statistics: list[np.ndarray] = []
-    inputs: list[Any] = []
-    rounding_share = 0.0
-    in_use = np.ones(like.sites.n, dtype=bool) if like.mask is None else like.mask
+    n_earlier = maps.shape[1]
+    step = _step("append" if n_earlier else "create", n_subjects=0, inputs=[])
+    commit["steps"].append(step)
+    commit["generation"] += 1
+    order = np.argsort(like.sites.deepest, kind="stable")
+    in_use = np.flatnonzero(_mask_of(like))
+    accepted = _accepted(folder, commit, like, cohorts)
+    _write_maps(maps, _rounded(accepted, maps, in_use), order)
+    subjects = commit["subjects"][n_earlier:]
+    if not subjects:
+        raise CohortError(folder, NOBODY)
+    for name, column in commit["participants"].items():
+        check_column(name, column)
+    statistics = []
+    for values in stored_maps(maps, np.argsort(order), n_earlier):
+        commit["hashes"].append(map_hash(values))
+        statistics.append(map_statistics(values[in_use]))
+    is_finite = np.isfinite(statistics).all(axis=1)
+    if not is_finite.all():
+        names = some(np.array(subjects)[~is_finite])
+        text = f"these subjects have NaN, infinity or what {maps.dtype} cannot hold: {names}"
+        raise CohortError(folder, text)
+    step["n_subjects"] = len(subjects)
+    return np.array(statistics)
+
+
+def _accepted(
+    folder: Path, commit: Commit, like: AnyCohort, cohorts: Iterable[AnyCohort]
+) -> Iterator[AnyCohort]:
+    """Yield cohorts; add to a commit what they say besides their maps, or refuse them."""
+    inputs = commit["steps"][-1]["inputs"]
     for cohort in cohorts:
         problems = _differences(like, cohort)
-        twice = sorted(set(subjects).intersection(cohort.subjects))
-        if twice:
-            problems.append(f"it already has these subjects: {some(twice)}")
+        present = sorted(set(commit["subjects"]).intersection(cohort.subjects))
+        if present:
+            problems.append(f"it already has these subjects: {some(present)}")
         if problems:
-            raise CohortError(folder, f"{cohort!r} cannot be added: " + "; ".join(problems))
+            raise CohortError(folder, f"{cohort!r} cannot be added: {'; '.join(problems)}")
+        commit["subjects"] += cohort.subjects
         for name, cells in cohort.participants.items():
-            column = encode_column(str(name), cells)
-            if subjects:
-                column = join_columns(str(name), dict(participants[str(name)]), column)
-            participants[str(name)] = column
-        subjects += cohort.subjects
+            column = commit["participants"].setdefault(str(name), [])
+            column += encode_column(name, cells)
         source = plain(cohort.provenance)
         if source not in inputs:
             inputs.append(source)
-        for first in range(0, len(cohort), columns.width):
-            exact = np.asarray(cohort.X[first : first + columns.width], dtype=np.float32)
-            values: np.ndarray = exact
-            if columns.dtype == np.float16:
-                values = _to_float16(folder, exact)
-                sample = slice(0, SUBJECTS_ROUNDED)
-                share = _rounding_share(exact[sample, in_use], values[sample, in_use])
-                rounding_share = max(share, rounding_share)
-            numbers = map_statistics(values, in_use)
-            bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) + first
-            if len(bad):
-                names = some(cohort.subjects[row] for row in bad)
-                raise CohortError(folder, f"these subjects have NaN or infinite values: {names}")
-            statistics.append(numbers)
-            hashes += map_hashes(values)
-            columns.add(values)
-    n_new = len(subjects) - len(commit.subjects)
-    if not n_new:
-        raise CohortError(folder, "there are no subjects to write to it")
-    columns.flush()
-    if rounding_share > COARSE:
+        yield cohort
+
+
+def _rounded(
+    cohorts: Iterable[AnyCohort], array: zarr.Array, in_use: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yield the maps of cohorts in the type of an array; warn where that is coarse."""
+    largest_share = 0.0
+    for cohort in cohorts:
+        for rows in cut(len(cohort), array.chunks[1]):
+            exact = np.asarray(cohort.X[rows], dtype=np.float32)
+            sample = np.ix_(np.arange(min(len(exact), SUBJECTS_ROUNDED)), in_use)
+            # What overflows is found in the statistics.
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values = exact.astype(array.dtype)
+                share = _rounding_share(exact[sample], values[sample])
+            largest_share = max(largest_share, share)
+            yield from values
+    if COARSE < largest_share < np.inf:
         warnings.warn(
-            f"float16 is coarse for these maps: rounding is {100 * rounding_share:.2g} % of the "
+            f"float16 is coarse for these maps: rounding is {100 * largest_share:.2g} % of the "
             "standard deviation between subjects; use float32",
             UserWarning,
             stacklevel=2,
         )
-    commit = replace(
-        commit,
-        subjects=tuple(subjects),
-        hashes=tuple(hashes),
-        participants=participants,
-        steps=(*commit.steps, _step(step, n_subjects=n_new, inputs=inputs)),
-    )
-    return _Batch(commit, np.concatenate(statistics), columns)
 
 
-def _compare(folder: Path, stored: np.ndarray, batch: _Batch) -> None:
-    """Refuse a batch whose maps are of another scale than the store's, or are there already."""
-    names = batch.commit.subjects
-    new = batch.statistics
-    problem = scale_problem(stored, new) or duplicate_problem(
-        stored, new, names[: len(stored)], names[len(stored) :]
-    )
-    if problem is not None:
-        raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
-
-
-class _Columns:
-    """Gathers subjects until they fill a column of chunks, then writes these whole.
-
-    The column of chunks that has earlier subjects is written by `finish`, last of all.
-
-    Attributes
-    ----------
-    width : subjects of a chunk
-    n_written : subjects that the array had, and those that were added
-    """
-
-    def __init__(self, array: zarr.Array, order: np.ndarray) -> None:
-        n_sites, self.n_written = array.shape
-        self.width = array.chunks[1]
-        self.dtype = array.dtype
-        self._array = array
-        self._order = order
-        self._buffer = np.full((self.width, n_sites), np.nan, self.dtype)
-        self._held: tuple[slice, np.ndarray] | None = None
-        self._n_held = self.n_written % self.width
-        if self._n_held:
-            start = self.n_written - self._n_held
-            self._buffer[: self._n_held, order] = array[:, start : self.n_written].T
-
-    def add(self, values: np.ndarray) -> None:
-        """Add maps, subjects × sites."""
-        while len(values):
-            position = self.n_written % self.width
-            n_taken = min(self.width - position, len(values))
-            self._buffer[position : position + n_taken] = values[:n_taken]
-            self.n_written += n_taken
-            values = values[n_taken:]
-            if self.n_written % self.width == 0:
-                self._write()
-
-    def flush(self) -> None:
-        """Write the last subjects."""
-        if self.n_written % self.width:
-            self._write()
-
-    def _write(self) -> None:
-        """Write the subjects in the buffer as whole chunks, filled up with NaN."""
-        last = -(-self.n_written // self.width) * self.width
-        columns = slice(last - self.width, last)
-        if self._n_held:
-            self._held = (columns, self._buffer)
-            self._buffer = np.empty_like(self._buffer)
-            self._n_held = 0
-        else:
-            self._write_chunks(columns, self._buffer)
-        self._buffer[...] = np.nan
-
-    def _write_chunks(self, columns: slice, maps: np.ndarray) -> None:
-        n_sites, n_subjects = self._array.shape
-        height = self._array.chunks[0]
-        self._array.resize((n_sites, max(n_subjects, columns.stop)))
-        # One file at a time: zarr copies what it writes.
-        for first in range(0, n_sites, height):
-            sites = slice(first, first + height)
-            self._array[sites, columns] = maps[:, self._order[sites]].T
-
-    def finish(self) -> None:
-        """Write the chunks that have earlier subjects, and give the array its number of subjects."""
-        if self._held is not None:
-            self._write_chunks(*self._held)
-        self._array.resize((self._array.shape[0], self.n_written))
-
-
-# ---------------------------------------------------------------------- float16
-
-
-def _to_float16(folder: Path, values: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Round values to float16; refuse those beyond its range."""
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = values.astype(np.float16)
-    overflowed = np.isinf(rounded) & np.isfinite(values)
-    if overflowed.any():
-        largest = float(np.abs(values[overflowed]).max())
-        raise CohortError(
-            folder,
-            "maps cannot be stored: float16 can represent values up to 65504; these go up to "
-            f"{largest:.6g}: use float32",
-        )
-    return rounded
-
-
-def _rounding_share(exact: NDArray[np.float32], rounded: NDArray[np.float16]) -> float:
+def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
     """Return what rounding changes, as a share of the standard deviation between subjects."""
-    x = exact.astype(np.float64)
-    deviation = np.sqrt(np.mean(np.square(x - x.mean(axis=0))))
+    deviation = np.linalg.norm(exact - exact.mean(axis=0, dtype=np.float64))
     # One subject, or equal ones, have no deviation.
-    return float(np.sqrt(np.mean(np.square(rounded - x))) / deviation) if deviation else 0.0
+    return float(np.linalg.norm(rounded - exact) / deviation) if deviation else 0.0
+
+
+def _write_maps(array: zarr.Array, maps: Iterator[np.ndarray], order: np.ndarray) -> None:
+    """Write maps, one per subject, after those that the array has; row i is the site order[i].
+
+    A chunk that has earlier subjects is replaced by one that has them, too.
+    """
+    n_sites, n_subjects = array.shape
+    height, width = array.chunks
+    while column := list(islice(maps, width - n_subjects % width)):
+        subjects = slice(n_subjects, n_subjects + len(column))
+        n_subjects = subjects.stop
+        array.resize((n_sites, n_subjects))
+        # One file at a time: zarr copies what it writes.
+        for block in cut(n_sites, height):
+            array[block, subjects] = np.stack([values[order[block]] for values in column], axis=1)
 
 
 # ---------------------------------------------------------------------- comparing cohorts
@@ -607,32 +505,39 @@ def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
             f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another "
             "order"
         )
-    else:
-        masks = [
-            np.ones(like.sites.n, dtype=bool) if mask is None else mask
-            for mask in (like.mask, cohort.mask)
-        ]
-        n_different = int((masks[0] != masks[1]).sum())
-        if n_different:
-            problems.append(f"its mask differs at {n_different} sites")
-    for name in ("hemisphere", "modality", "units"):
-        stored, new = getattr(like, name), getattr(cohort, name)
-        if stored != new:
-            problems.append(f"{name} of the store is {stored!r}, here {new!r}")
-    stored_columns, columns = set(map(str, like.participants)), set(map(str, cohort.participants))
-    if stored_columns - columns:
-        problems.append(f"participants lack the columns {sorted(stored_columns - columns)}")
-    if columns - stored_columns:
-        problems.append(
-            f"the store's participants lack the columns {sorted(columns - stored_columns)}"
-        )
+    elif not np.array_equal(_mask_of(like), _mask_of(cohort)):
+        problems.append("its mask is not that of the store")
+    stored = _record_to_compare(like)
+    new = _record_to_compare(cohort)
+    problems += [
+        f"{name} of the store: {shown(stored[name])}; here: {shown(new[name])}"
+        for name in stored
+        if name in new and stored[name] != new[name]
+    ]
     return problems
+
+
+def _record_to_compare(cohort: AnyCohort) -> dict[str, object]:
+    """Return what must be equal in all cohorts of a store, as far as this one says it."""
+    record = {
+        "hemisphere": cohort.hemisphere,
+        "columns of participants": sorted(map(str, cohort.participants)),
+        **vars(Measurement.of(cohort)),
+    }
+    if record["smoothing"] is None:
+        del record["smoothing"]
+    if "preprocessing" not in cohort.provenance:
+        del record["preprocessing"]
+    return record
+
+
+def _mask_of(cohort: AnyCohort) -> np.ndarray:
+    return np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else cohort.mask
 
 
 def _same_sites(a: Sites, b: Sites) -> bool:
     """Return whether two cohorts have the same sites in the same faces."""
-    if a is b:
-        return True
-    same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
-    names = ("hemisphere", "position", "deepest")
-    return same and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)
+    names = ("on", "max_level", "hemisphere", "position", "deepest")
+    return same_sites(a, b) and all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in names
+    )

@@ -20,10 +20,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field, fields
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,7 @@ from icofactor.cohort.names import check_words
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.atomic import alone_in, sync, write_durably
 from icofactor.io.guard import Unreadable, exists, naming
-from icofactor.io.json import read_json
-from icofactor.io.records import rebuild
+from icofactor.io.json import parse_json, read_json
 from icofactor.io.url import is_url, store_url
 from icofactor.sphere.names import HEMISPHERES
 
@@ -43,45 +40,18 @@ VERSION = 6
 # The file by which zarr knows a group.
 MARK = "zarr.json"
 # Folders of arrays; each has a number that no earlier commit used.
-CONTENT = re.compile(r"cohort-(\d{6})")
+PREFIX = "cohort-"
+CONTENT = re.compile(r"cohort-\d{6}")
 # zarr writes a file under a name that ends so, then renames it.
 UNFINISHED = "*.partial"
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A stored cohort without the values of its arrays.
-
-    Attributes
-    ----------
-    generation : number of commits so far
-    content : folder of the arrays
-    sites : of the sites, what is not an array
-    hemisphere, modality, units, subjects : as in `Cohort`
-    hashes : SHA-256 of the stored values of every subject
-    participants : column → {"dtype", "values"}
-    steps : what was done, one record per commit
-    arrays : zarr's metadata of every array and group in `content`; filled in by reading
-    """
-
-    generation: int
-    content: str
-    sites: Mapping[str, Any]
-    hemisphere: str
-    modality: str
-    units: str
-    subjects: tuple[str, ...]
-    hashes: tuple[str, ...]
-    participants: Mapping[str, Mapping[str, Any]]
-    steps: tuple[Mapping[str, Any], ...]
-    arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @cached_property
-    def identity(self) -> str:
-        """Return a hash of the cohort, but not of the record of the steps, which has times."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        del content["steps"]
-        return checksum_of(content)
+# A stored cohort without the values of its arrays, as `zarr.json` holds it:
+# generation: number of commits so far; content: folder of the arrays;
+# sites, mask, hemisphere, modality, units, subjects, participants: as in `Cohort`, without arrays;
+# hashes: SHA-256 of the stored values of every subject; steps: what was done, one record per commit;
+# arrays: zarr's metadata of every array and group in `content`, filled in by reading.
+Commit = dict[str, Any]
 
 
 def reading(path: Path | str) -> AbstractContextManager[None]:
@@ -97,14 +67,11 @@ def store_address(path: str | os.PathLike[str]) -> Path | str:
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a zarr 3 folder or a URL; opening it says whether it is a store."""
-    if is_url(path):
-        return True
-    mark = Path(path).expanduser() / MARK
-    return exists(mark) and mark.is_file()
+    return is_url(path) or exists(Path(path).expanduser() / MARK)
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a cohort store of icofactor, complete or not.
+    """Whether a path is a cohort store of icofactor.
 
     Examples
     --------
@@ -114,116 +81,89 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     False
     """
     try:
-        return _attributes(_read_mark(store_address(path)))["format"] == FORMAT
+        return bool(_read_mark(store_address(path))["attributes"]["format"] == FORMAT)
     except (PermissionError, RemoteError):
         raise
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
 def _read_mark(address: Path | str) -> Any:
-    """Return the content of the root of a store; FileNotFoundError where there is none."""
+    """Return the content of the root of a store, from JSON."""
     if not isinstance(address, Path):
-        from icofactor.cohort.store.files import read_remote_mark
+        from icofactor.io.remote import RemoteFolder
 
-        return read_remote_mark(address)
+        content = RemoteFolder(address).start(MARK).result()
+        with reading(f"{address}/{MARK}"):
+            return parse_json(content)
     file = address / MARK
-    if not exists(file):
-        raise FileNotFoundError(str(file))
-    with reading(file):
-        return read_json(file)
-
-
-def _attributes(mark: Any) -> dict[str, Any]:
-    """Return the attributes of a zarr group, empty if they are not those of one."""
-    attributes = mark.get("attributes") if isinstance(mark, dict) else None
-    return attributes if isinstance(attributes, dict) else {}
+    if exists(file):
+        with reading(file):
+            return read_json(file)
+    if exists(address):
+        raise CohortError(address, "is not a cohort store of icofactor")
+    raise FileNotFoundError(
+        f"no cohort store {address}; check the path, which is that of the folder of a store. "
+        "icofactor prepare writes one"
+    )
 
 
 def read_commit(address: Path | str) -> Commit:
     """Read the cohort that was committed last to a store."""
-    try:
-        mark = _read_mark(address)
-    except FileNotFoundError:
-        if isinstance(address, Path) and exists(address):
-            raise CohortError(address, "is not a cohort store of icofactor") from None
-        raise FileNotFoundError(
-            f"no cohort store {address}; check the path or URL, which is that of the folder of a "
-            "store. icofactor prepare writes one"
-        ) from None
-    attributes = _attributes(mark)
-    # Said before the checksum is compared, which another version may compute in another way.
-    if attributes.get("format") != FORMAT:
-        raise CohortError(address, "is not a cohort store of icofactor, or is damaged")
-    if attributes.get("version") != VERSION:
-        raise CohortError(
-            address,
-            f"has version {attributes.get('version')!r}; this icofactor reads version {VERSION}: "
-            "write it again",
-        )
-    if "content" not in attributes:
-        raise CohortError(address, "is incomplete: writing was interrupted. Write it again")
+    mark = _read_mark(address)
     with reading(f"{address}/{MARK}"):
-        commit = _rebuild_commit(mark)
+        commit = mark["attributes"]
+        # Before the checksum, which another version may compute in another way.
+        if commit["format"] != FORMAT:
+            raise Unreadable("is not the root of a cohort store of icofactor")
+        if commit["version"] != VERSION:
+            raise Unreadable(
+                f"has version {commit['version']!r}; this icofactor reads version {VERSION}"
+            )
+        checksum = commit.pop("checksum")
+        if checksum != checksum_of(mark):
+            raise Unreadable("is damaged: its checksum is wrong")
         _check_commit(commit)
-        return commit
-
-
-def _rebuild_commit(mark: Any) -> Commit:
-    """Return the commit that the root of a store holds."""
-    checksum = mark["attributes"].pop("checksum", None)
-    if checksum != checksum_of(mark):
-        raise Unreadable("is damaged: its checksum is wrong")
-    record = dict(mark["attributes"])
-    del record["format"], record["version"]
-    prefix = f"{record['content']}/"
-    arrays = mark["consolidated_metadata"]["metadata"]
-    record["arrays"] = {
-        name.removeprefix(prefix): metadata
-        for name, metadata in arrays.items()
-        if name.startswith(prefix)
-    }
-    return rebuild(Commit, record, {})
+        return {**commit, "arrays": mark["consolidated_metadata"]["metadata"]}
 
 
 def _check_commit(commit: Commit) -> None:
-    """Refuse a commit whose parts contradict each other."""
-    names = [commit.content, *commit.arrays]
-    # Names become paths, which must not lead out of the store.
-    if not CONTENT.fullmatch(names[0]) or any(".." in name.split("/") for name in names):
-        raise Unreadable("is damaged: an array has a name that leads out of the store")
-    n_subjects = len(commit.subjects)
-    if not n_subjects or len(set(commit.subjects)) != n_subjects:
-        raise Unreadable("is damaged: its subjects are not unique, or there are none")
-    if commit.hemisphere not in HEMISPHERES:
-        raise Unreadable(f"is damaged: its hemisphere is {commit.hemisphere[:40]!r}")
-    columns = {name: column["values"] for name, column in commit.participants.items()}
-    for name, values in [("hashes", commit.hashes), *columns.items()]:
-        if not isinstance(values, list | tuple) or len(values) != n_subjects:
-            raise Unreadable(f"is damaged: {name[:80]!r} needs one value per subject")
-    check_words(commit.subjects, columns, modality=commit.modality, units=commit.units)
+    """Refuse what contradicts itself, and names that no table could show."""
+    subjects = commit["subjects"]
+    columns = commit["participants"]
+    lengths = {len(column) for column in (commit["hashes"], *columns.values())}
+    fits = (
+        # It becomes a path, which must not lead out of the store.
+        CONTENT.fullmatch(commit["content"])
+        and commit["hemisphere"] in HEMISPHERES
+        and subjects
+        and lengths == {len(set(subjects))} == {len(subjects)}
+    )
+    if not fits:
+        raise Unreadable("is damaged: what it says of the subjects contradicts itself")
+    check_words(subjects, columns, modality=commit["modality"], units=commit["units"])
 
 
 def write_commit(folder: Path, commit: Commit) -> None:
     """Make a cohort the store's: all files of its arrays go to the disk, then `zarr.json`."""
-    content = folder / commit.content
+    content = folder / commit["content"]
     # A power cut must not take what the commit names.
-    for parent, _, names in os.walk(content):
-        for name in names:
-            sync(Path(parent) / name)
-        sync(Path(parent))
-    attributes = {"format": FORMAT, "version": VERSION}
-    attributes |= {field.name: getattr(commit, field.name) for field in fields(commit)}
-    del attributes["arrays"]
+    for path in [content, *content.rglob("*")]:
+        sync(path)
+    attributes = {name: value for name, value in commit.items() if name != "arrays"}
     metadata = {
         file.parent.relative_to(folder).as_posix(): json.loads(file.read_text("utf-8"))
         for file in sorted(content.rglob(MARK))
     }
-    mark = group_record(attributes)
-    mark["consolidated_metadata"] = {
-        "kind": "inline",
-        "must_understand": False,
-        "metadata": metadata,
+    mark = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"format": FORMAT, "version": VERSION, **attributes},
+        "consolidated_metadata": {
+            "kind": "inline",
+            "must_understand": False,
+            "metadata": metadata,
+        },
     }
     # As it will be read: tuples are lists, and the checksum is of these.
     mark = json.loads(json.dumps(mark, allow_nan=False))
@@ -231,32 +171,14 @@ def write_commit(folder: Path, commit: Commit) -> None:
     write_durably(folder / MARK, json.dumps(mark, indent=1))
 
 
-def checksum_of(record: Any) -> str:
+def checksum_of(record: object) -> str:
     """Return the SHA-256 of what JSON holds, whatever the order of its names."""
     return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def write_mark(folder: Path) -> None:
-    """Say that a folder is a store, before it has a cohort."""
-    record = group_record({"format": FORMAT, "version": VERSION})
-    write_durably(folder / MARK, json.dumps(record))
-
-
-def group_record(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return zarr's metadata of a group."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-
-
-def next_content(folder: Path) -> str:
-    """Return the name of the next folder of arrays, which no earlier commit used."""
-    numbers = [int(match[1]) for _, match in contents(folder)]
-    return f"cohort-{max(numbers, default=0) + 1:06d}"
-
-
-def contents(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    """Return the folders of arrays in a store, with what their names say."""
-    matches = [(child, CONTENT.fullmatch(child.name)) for child in folder.iterdir()]
-    return [(child, match) for child, match in matches if match and child.is_dir()]
+def contents(folder: Path) -> list[Path]:
+    """Return the folders of arrays in a store, in the order of their numbers."""
+    return sorted(child for child in folder.iterdir() if CONTENT.fullmatch(child.name))
 
 
 @contextmanager
@@ -285,48 +207,40 @@ def writing(folder: Path) -> Iterator[Commit | None]:
 def tidy(folder: Path) -> Commit | None:
     """Remove what killed writers and replaced cohorts left; return the commit, if it is readable."""
     commit = None
-    committed = ""
     with suppress(CohortError):
         commit = read_commit(folder)
-        committed = commit.content
-    if commit is None and not is_uncommitted(folder):
+    if commit is None and not is_unfinished(folder):
         # A damaged commit, or one of another version, may name anything in the folder.
         return None
-    for content, _ in contents(folder):
-        if content.name != committed:
+    for content in contents(folder):
+        if commit is None or content.name != commit["content"]:
             shutil.rmtree(content, ignore_errors=True)
-    for file in [*folder.glob(".tmp-*"), *(folder / committed).rglob(UNFINISHED)]:
-        if file.is_file():
+    for pattern in (".tmp-*", f"{PREFIX}*/**/{UNFINISHED}"):
+        for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
     return commit
 
 
-def is_uncommitted(folder: Path) -> bool:
-    """Return whether a folder is empty, or a store that has no cohort yet."""
-    if not exists(folder / MARK):
-        return not any(folder.iterdir())
-    with suppress(CohortError):
-        attributes = _attributes(_read_mark(folder))
-        return attributes.get("format") == FORMAT and "content" not in attributes
-    return False
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder is empty, or has only what a killed writer left before any commit."""
+    return all(
+        CONTENT.fullmatch(child.name) or child.name.startswith(".tmp-")
+        for child in folder.iterdir()
+    )
 
 
-def shared_provenance(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def shared_provenance(steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what all inputs of a store have in common, and the steps themselves.
 
     One simulated input makes the store simulated.
     """
-    steps = list(steps)
-    inputs = [dict(source) for step in steps for source in step.get("inputs", [])]
-    shared: dict[str, Any] = {}
-    if inputs:
-        first_input, *later_inputs = inputs
-        shared = {
-            key: value
-            for key, value in first_input.items()
-            if key != "steps"
-            and all(key in later and later[key] == value for later in later_inputs)
-        }
-    if any(source.get("simulated") for source in inputs):
+    inputs = [record for step in steps for record in step.get("inputs", [])]
+    first_input = inputs[0] if inputs else {}
+    shared = {
+        key: value
+        for key, value in first_input.items()
+        if all(record.get(key) == value for record in inputs)
+    }
+    if any(record.get("simulated") for record in inputs):
         shared["simulated"] = True
     return {**shared, "steps": steps}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,70 +22,24 @@ from icofactor.cohort.store.layout import (
     shared_provenance,
     store_address,
 )
-from icofactor.cohort.store.statistics import map_hashes
+from icofactor.cohort.store.statistics import map_hash
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
 from icofactor.io.records import rebuild
+from icofactor.maps.blocks import cut
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
 from icofactor.sphere.sites import Sites
 
-# How often a store is opened again where a writer replaces it in the meantime.
-REOPENED = 20
+if TYPE_CHECKING:
+    import zarr
+
 # Names of arrays.
 MAPS = "maps"
 STATISTICS = "statistics"
 SITES = "sites/"
 MASK = "mask"
 ORDER = "order"
-
-
-class StoredMaps:
-    """The maps of a store, sites × subjects, sliced like an array.
-
-    Another process gets the address of the store, and opens it for itself.
-    """
-
-    ndim = 2
-
-    def __init__(self, address: Path | str, commit: Commit, array: Any, order: np.ndarray) -> None:
-        self.store_address = address
-        self.commit = commit
-        # Row of every site of the mesh.
-        self.rows = np.argsort(order)
-        self.array_address = f"{address}/{commit.content}/{MAPS}"
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.chunks = array.chunks
-        self._array = array
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of every file of maps, as far as they are values."""
-        size = int(np.prod(self.chunks)) * self.dtype.itemsize
-        return [size] * self._array.nchunks
-
-    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[Any]:
-        with reading(self.array_address):
-            return np.asarray(self._array[key])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen_maps, (str(self.store_address), self.commit.identity)
-
-
-def _reopen_maps(path: str, identity: str) -> StoredMaps:
-    """Return the same maps in another process."""
-    maps: StoredMaps = _open_again(path, identity, os.getpid()).X.values
-    return maps
-
-
-@lru_cache(maxsize=4)
-def _open_again(path: str, identity: str, process: int) -> StoredCohort:
-    """Open a store in another process; it must not have changed. `process` is for the cache."""
-    stored = open_store(path)
-    if stored.identity != identity:
-        raise CohortError(path, "was changed in the meantime: open it again")
-    return stored
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,8 +59,8 @@ class StoredCohort(CohortBase):
         What all inputs have in common, and "steps": one record per commit.
     path : Path or str
         Folder of the store, or its URL.
-    generation : int
-        Number of commits.
+    commit : dict
+        What the store says of the cohort: "generation" is the number of commits so far.
 
     Examples
     --------
@@ -132,18 +85,8 @@ class StoredCohort(CohortBase):
     participants: Mapping[str, NDArray[Any]]
     provenance: Mapping[str, Any]
     path: Path | str
-    generation: int
-    truth: None = field(default=None)
-
-    @property
-    def stored_dtype(self) -> np.dtype:
-        """Type of the values on disk."""
-        return np.dtype(self.X.values.dtype)
-
-    @property
-    def identity(self) -> str:
-        """What tells this commit of the store from all others."""
-        return str(self.X.values.commit.identity)
+    commit: Commit
+    truth: None = None
 
     def select(
         self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
@@ -166,19 +109,11 @@ class StoredCohort(CohortBase):
         The checksums of the files, which every read compares, do not tell files that were
         exchanged. CohortError names the subjects whose maps differ.
         """
-        maps = self.X.values
-        n_subjects, width = maps.shape[1], maps.chunks[1]
-        hashes: list[str] = []
-        for first in range(0, n_subjects, width):
-            columns = maps[:, first : min(first + width, n_subjects)]
-            hashes += map_hashes(columns[maps.rows].T)
-        commit = maps.commit
-        changed = [
-            name
-            for name, written, read in zip(commit.subjects, commit.hashes, hashes, strict=True)
-            if written != read
-        ]
-        if changed:
+        names = np.array(self.commit["subjects"])
+        rows = np.asarray(self.X.sites)
+        hashes = [map_hash(values) for values in stored_maps(self.X.values, rows)]
+        changed = names[np.array(hashes) != self.commit["hashes"]]
+        if len(changed):
             raise CohortError(
                 self.path, f"is damaged: these subjects have other maps: {some(changed)}"
             )
@@ -194,6 +129,15 @@ class StoredCohort(CohortBase):
             f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; "
             f"{self.modality}{units}, {self.hemisphere} hemisphere{plural}; {self.path})"
         )
+
+
+def stored_maps(maps: zarr.Array, rows: np.ndarray, first: int = 0) -> Iterator[np.ndarray]:
+    """Yield the maps of a store, one per subject from `first` on; `rows` has the row of every site."""
+    for subjects in cut(maps.shape[1], maps.chunks[1]):
+        if subjects.stop > first:
+            start = max(first, subjects.start)
+            # Copies, so that no subject keeps the others of its chunks in memory.
+            yield from map(np.copy, maps[:, start : subjects.stop][rows].T)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -217,64 +161,60 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     (2, 642)
     """
     address = store_address(path)
-    for _ in range(REOPENED):
-        commit = read_commit(address)
-        try:
-            return _open(address, commit)
-        except RemoteError:
+    commit = read_commit(address)
+    try:
+        return _open(address, commit)
+    except RemoteError:
+        raise
+    except CohortError:
+        # A writer may have replaced the cohort, and removed its files, after its commit was read.
+        if read_commit(address)["generation"] == commit["generation"]:
             raise
-        except CohortError:
-            # A writer may have replaced the cohort, and removed its files, after its commit was
-            # read.
-            if read_commit(address).generation == commit.generation:
-                raise
-    raise CohortError(address, "is being written over and over: open it later")
+    return open_store(path)
 
 
 def _open(address: Path | str, commit: Commit) -> StoredCohort:
     # zarr takes a moment to import, and most commands need no store.
-    from icofactor.cohort.store import files
+    from icofactor.cohort.store.files import StoreFiles, open_array, read_array
 
-    store = files.open_files(address)
-    mark = f"{address}/{MARK}"
-    arrays = {}
-    for name, metadata in commit.arrays.items():
-        if name.startswith(SITES) and metadata.get("node_type") == "array":
-            values = files.read_array(store, f"{commit.content}/{name}", metadata)
-            arrays[name.removeprefix(SITES)] = values
-    mask = arrays.pop(MASK, None)
-    order = arrays.pop(ORDER, None)
-    with reading(mark):
-        sites = check_sites(rebuild(Sites, commit.sites, arrays))
-        if mask is not None and (mask.shape != (sites.n,) or mask.dtype != bool):
-            raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
-        if order is None or not np.array_equal(np.sort(order), np.arange(sites.n)):
-            raise Unreadable("is damaged: its order of sites does not have every site once")
-        participants = {
-            name: decode_column(dict(column)) for name, column in commit.participants.items()
+    files = StoreFiles(address)
+    metadata = commit["arrays"]
+    with reading(f"{address}/{MARK}"):
+        prefix = f"{commit['content']}/{SITES}"
+        arrays = {
+            name.removeprefix(prefix): read_array(files, name, metadata[name])
+            for name in metadata
+            if name.startswith(prefix) and metadata[name]["node_type"] == "array"
         }
-        metadata = commit.arrays[MAPS]
-    array = files.open_array(store, f"{commit.content}/{MAPS}", metadata)
-    shape = (sites.n, len(commit.subjects))
-    if array.shape != shape or array.dtype not in (np.float32, np.float16):
-        raise CohortError(
-            mark, f"is damaged: its maps are {array.dtype} of shape {array.shape}, not {shape}"
+        mask = arrays.pop(MASK, None)
+        order = arrays.pop(ORDER)
+        sites = check_sites(rebuild(Sites, commit["sites"], arrays))
+        name = f"{commit['content']}/{MAPS}"
+        maps = open_array(files, name, metadata[name])
+        fits = (
+            (mask is None or (mask.shape == (sites.n,) and mask.dtype == bool))
+            and np.array_equal(np.sort(order), np.arange(sites.n))
+            and maps.shape == (sites.n, len(commit["subjects"]))
+            and maps.dtype in (np.float32, np.float16)
         )
-    provenance = shared_provenance(commit.steps)
-    # Reports say how maps were rounded.
-    if array.dtype == np.float16:
-        provenance["stored_dtype"] = "float16"
-    maps = StoredMaps(address, commit, array, order)
-    return StoredCohort(
-        X=Maps(maps, subjects_first=False, sites=maps.rows),
-        subjects=commit.subjects,
-        sites=sites,
-        mask=mask,
-        hemisphere=cast(Hemisphere, commit.hemisphere),
-        modality=commit.modality,
-        units=commit.units,
-        participants=participants,
-        provenance=provenance,
-        path=address,
-        generation=commit.generation,
-    )
+        if not fits:
+            raise Unreadable("is damaged: its arrays do not fit its mesh and its subjects")
+        provenance = shared_provenance(commit["steps"])
+        # Reports say how maps were rounded.
+        if maps.dtype == np.float16:
+            provenance["stored_dtype"] = "float16"
+        return StoredCohort(
+            X=Maps(maps, subjects_first=False, sites=np.argsort(order)),
+            subjects=tuple(commit["subjects"]),
+            sites=sites,
+            mask=mask,
+            hemisphere=commit["hemisphere"],
+            modality=commit["modality"],
+            units=commit["units"],
+            participants={
+                name: decode_column(column) for name, column in commit["participants"].items()
+            },
+            provenance=provenance,
+            path=address,
+            commit=commit,
+        )

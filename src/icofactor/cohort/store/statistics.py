@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -23,13 +23,8 @@ SPREAD = 1
 N_STATISTICS = 2
 
 
-def map_statistics(values: np.ndarray, in_use: np.ndarray) -> np.ndarray:
-    """Return median, median absolute deviation and means of maps (subjects × sites) in use."""
-    # One map at a time: a batch of hundreds would take several times its memory.
-    return np.array([_statistics_of(values_of_map[in_use]) for values_of_map in values])
-
-
-def _statistics_of(values: np.ndarray) -> list[float]:
+def map_statistics(values: np.ndarray) -> list[float]:
+    """Return median, median absolute deviation and means of a map, at the sites in use."""
     x = values.astype(np.float32)
     median = np.median(x)
     spread = np.median(np.abs(x - median))
@@ -37,25 +32,23 @@ def _statistics_of(values: np.ndarray) -> list[float]:
     return [median, spread, *(run.mean(dtype=np.float64) for run in runs)]
 
 
-def map_hashes(values: np.ndarray) -> list[str]:
-    """Return the SHA-256 of every map as it is stored."""
-    little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    return [sha256(row.tobytes()).hexdigest() for row in little_endian]
+def map_hash(values: np.ndarray) -> str:
+    """Return the SHA-256 of a map as it is stored."""
+    return sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
 def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
     """Say how the scale of new maps differs from that of stored ones, from the statistics of both."""
-    stored_level, stored_spread = np.median(stored[:, :N_STATISTICS], axis=0)
-    level, spread = np.median(new[:, :N_STATISTICS], axis=0)
-    comparisons = [("spread", spread, stored_spread)]
+    stored_numbers = np.median(stored, axis=0)
+    numbers = np.median(new, axis=0)
+    compared = {"spread": SPREAD}
     # The level of maps that lie around 0, such as z-scores, says nothing of their scale.
-    if abs(stored_level) > stored_spread:
-        comparisons.append(("median", level, stored_level))
-    for name, number, stored_number in comparisons:
-        if stored_number == 0:
-            continue
-        ratio = number / stored_number
-        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+    if abs(stored_numbers[MEDIAN]) > stored_numbers[SPREAD]:
+        compared["median"] = MEDIAN
+    for name, column in compared.items():
+        number = numbers[column]
+        stored_number = stored_numbers[column]
+        if stored_number and not 1 / LARGEST_RATIO <= number / stored_number <= LARGEST_RATIO:
             return (
                 f"the {name} of its maps is {number:.4g}, that of the store's maps is "
                 f"{stored_number:.4g}: are they in the same units?"
@@ -63,23 +56,19 @@ def scale_problem(stored: np.ndarray, new: np.ndarray) -> str | None:
     return None
 
 
-def duplicate_problem(
-    stored: np.ndarray,
-    new: np.ndarray,
-    stored_names: Any,
-    new_names: Any,
-) -> str | None:
-    """Say which new maps are in the store under another name, also nearly equal ones."""
+def duplicate_problem(stored: np.ndarray, new: np.ndarray, names: Sequence[str]) -> str | None:
+    """Say which new maps are in the store under another name, also nearly equal ones.
+
+    `names` are those of the stored subjects, then those of the new ones.
+    """
     unit = np.median(stored[:, SPREAD]) or 1.0
     tree = cKDTree(stored[:, N_STATISTICS:] / unit)
     points = new[:, N_STATISTICS:] / unit
     _, nearest = tree.query(points, p=np.inf, distance_upper_bound=SAME_MAP)
     # `nearest` is the number of stored maps where none is so near.
     pairs = [
-        f"{name} = {stored_names[row]}"
-        for name, row in zip(new_names, np.atleast_1d(nearest), strict=True)
+        f"{name} = {names[row]}"
+        for name, row in zip(names[len(stored) :], np.atleast_1d(nearest).tolist(), strict=True)
         if row < len(stored)
     ]
-    if not pairs:
-        return None
-    return f"the store already has these maps under other names: {some(pairs)}"
+    return f"the store already has these maps under other names: {some(pairs)}" if pairs else None
