@@ -189,6 +189,20 @@ def read_content(path: Path) -> bytes | None:
     return bytes(content)
 
 
+def check_size(
+    file_size: int,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+) -> None:
+    """Refuse a file that is shorter than its numbers."""
+    size = volume(shape) * dtype.itemsize
+    if not 0 <= offset <= file_size - size:
+        raise Unreadable(
+            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {file_size}"
+        )
+
+
 def read_numbers(
     path: Path,
     content: bytes | None,
@@ -202,12 +216,8 @@ def read_numbers(
     ----------
     content : what `read_content` returned.
     """
-    size = volume(shape) * dtype.itemsize
     available = path.stat().st_size if content is None else len(content)
-    if not 0 <= offset <= available - size:
-        raise Unreadable(
-            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {available}"
-        )
+    check_size(available, offset, shape, dtype)
     if content is not None:
         return np.frombuffer(content, dtype, volume(shape), offset).reshape(shape, order="F")
     with open_file(path) as file:

@@ -1,4 +1,4 @@
-"""nibabel's XML parsers with limits: for files that would fill the memory or read other files.
+"""nibabel's parser of GIFTI with limits: for files that would fill the memory or read other files.
 
 Imports nibabel, so functions import this module when they need it.
 """
@@ -9,8 +9,6 @@ import base64
 import zlib
 from pathlib import Path
 
-import numpy as np
-from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 from nibabel.gifti import GiftiDataArray
 from nibabel.gifti.parse_gifti_fast import GiftiImageParser
 from nibabel.gifti.util import gifti_encoding_codes
@@ -33,20 +31,30 @@ MAX_WORDS = 2**24
 _LONGEST_NUMBER = 64
 # zlib compresses zeros to a thousandth at best; base64 has four characters for three bytes.
 _LARGEST_GROWTH = 1032 * 3 // 4
-_WHOLE_NUMBERS = frozenset("0123456789 \t\r\n")
 
 
-class _Limited:
-    """Mixin for a parser of nibabel: bounds the document, and refuses declarations in it."""
+class GiftiParser(GiftiImageParser):
+    """nibabel's GIFTI parser, which decodes no more data than the dimensions say.
 
-    HANDLER_NAMES = (
-        "StartElementHandler",
-        "EndElementHandler",
-        "CharacterDataHandler",
-        "StartDoctypeDeclHandler",
-    )
-    n_elements = 0
-    _char_blocks: list[str] | None
+    Parameters
+    ----------
+    path : the file.
+    """
+
+    HANDLER_NAMES = (*GiftiImageParser.HANDLER_NAMES, "StartDoctypeDeclHandler")
+
+    def __init__(
+        self,
+        path: Path,
+    ) -> None:
+        # nibabel's buffer has 35 MB, whatever the file has.
+        super().__init__(buffer_size=2**20)
+        self.path = path
+        self.stored = path.stat().st_size
+        self.n_bytes = 0
+        self.n_bytes_beside = 0
+        self.n_words = 0
+        self.n_elements = 0
 
     def StartDoctypeDeclHandler(
         self, name: str, system: str | None, public: str | None, has_declarations: bool
@@ -60,39 +68,10 @@ class _Limited:
         name: str,
         attributes: dict[str, str],
     ) -> None:
-        """Count the elements."""
+        """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         self.n_elements += 1
         if self.n_elements > MAX_ELEMENTS:
             raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements; check its origin")
-        super().StartElementHandler(name, attributes)  # type: ignore[misc]
-
-
-class GiftiParser(_Limited, GiftiImageParser):
-    """nibabel's GIFTI parser, which decodes no more data than the dimensions say.
-
-    Parameters
-    ----------
-    path : the file.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-    ) -> None:
-        # nibabel's buffer has 35 MB, whatever the file has.
-        super().__init__(buffer_size=2**20)
-        self.path = path
-        self.stored = path.stat().st_size
-        self.n_bytes = 0
-        self.n_bytes_beside = 0
-        self.n_words = 0
-
-    def StartElementHandler(
-        self,
-        name: str,
-        attributes: dict[str, str],
-    ) -> None:
-        """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         if name == "GIFTI":
             attributes.pop("NumberOfDataArrays", None)
         # nibabel counts up to this number, whatever it is.
@@ -163,20 +142,3 @@ class GiftiParser(_Limited, GiftiImageParser):
             raise Unreadable(
                 f"is truncated: it needs more data than the {data_size} bytes of {name}"
             )
-
-
-class CiftiParser(_Limited, Cifti2Parser):
-    """nibabel's CIFTI parser, which leaves lists of vertices as arrays in `array`."""
-
-    def flush_chardata(self) -> None:
-        """Parse lists of vertices as one array: nibabel's lists take twenty times as long."""
-        if self.write_to in ("VertexIndices", "Vertices") and self._char_blocks is not None:
-            text = "".join(self._char_blocks)
-            self._char_blocks = None
-            if not set(text) <= _WHOLE_NUMBERS:
-                raise Unreadable("lists vertices that are not whole numbers")
-            self.struct_state[-1].array = np.fromstring(text, dtype=np.int64, sep=" ")
-        elif self.write_to == "VoxelIndices":
-            # Only the cortex is read.
-            self._char_blocks = None
-        super().flush_chardata()
