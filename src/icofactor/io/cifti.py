@@ -156,18 +156,16 @@ def _hemispheres(header: Any, values: Any) -> dict[str | None, NDArray[np.float3
         side = _SIDES.get(model.brain_structure)
         if side is None:
             continue
-        if side in parts:
-            raise Unreadable(f"has the {side} cortex twice")
         n_vertices = model.surface_number_of_vertices
         check_vertices(n_vertices)
         # A file of one vertex may claim the surface of millions.
         check_growth(4 * n_vertices * n_maps, 4 * n_columns * n_maps)
         vertices = np.array(list(model.vertex_indices or ()), dtype=np.int64)
         columns = slice(model.index_offset, model.index_offset + model.index_count)
-        if not 0 <= columns.start <= columns.stop <= n_columns:
-            raise Unreadable(f"has brain models beyond its {n_columns} brain ordinates")
-        if len(vertices) != model.index_count or len(np.unique(vertices)) != len(vertices):
-            raise Unreadable(f"lists vertices of the {side} cortex that are too few or double")
+        is_inside = 0 <= columns.start <= columns.stop <= n_columns
+        n_unique = len(np.unique(vertices))
+        if side in parts or not is_inside or not n_unique == len(vertices) == model.index_count:
+            raise Unreadable(f"is damaged: its {side} cortex is there twice, or has wrong vertices")
         maps = np.full((n_maps, n_vertices), np.nan, dtype=np.float32)
         maps[:, vertices] = values[:, columns]
         parts[side] = maps

@@ -60,10 +60,8 @@ def parse_gifti(path: Path) -> Gifti:
     with open_file(path) if content is None else io.BytesIO(content) as stream:
         parser.parse(fptr=stream)
     image = parser.img
-    if image is None:
-        raise Unreadable("is not a GIFTI file")
-    if not image.darrays or any(array.data is None for array in image.darrays):
-        raise Unreadable("has no data arrays, or one without data")
+    if not image or not image.darrays or any(array.data is None for array in image.darrays):
+        raise Unreadable("is not a GIFTI file, or has an array without data")
     # Workbench names the hemisphere in the file's metadata, FreeSurfer in an array's.
     metadata = [image.meta, *(array.meta for array in image.darrays)]
     sides = [_SIDES[meta[_STRUCTURE]] for meta in metadata if meta.get(_STRUCTURE) in _SIDES]
@@ -76,10 +74,8 @@ def read_gifti(path: Path) -> Maps:
     """Read the maps of a shape or func file; CAT12 writes the surface into the same file."""
     content = parse_gifti(path)
     arrays = [array for array in content.arrays if array.intent not in (POINTS, TRIANGLES)]
-    if not arrays:
-        raise Unreadable("is a surface (points and triangles), not a map")
-    if any(array.intent == LABELS for array in arrays):
-        raise Unreadable("contains labels, not a map")
+    if not arrays or any(array.intent == LABELS for array in arrays):
+        raise Unreadable("is a surface or contains labels; it is not a map")
     sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")

@@ -28,7 +28,6 @@ from icofactor.io.cifti import (
 )
 from icofactor.io.freesurfer import (
     MORPH_MAGIC,
-    SURFACE_MAGICS,
     Labels,
     read_annot,
     read_mgh,
@@ -89,15 +88,11 @@ _OTHER_ENDINGS = (
     ".tsv",
     ".mat",
 )
-# What is unknown by its ending and its first bytes: ending → what to do.
-_ADVICE = {
-    ".stats": "contains statistics of one subject; aparcstats2table makes tables of them to read",
-    ".xlsx": "is a spreadsheet; save it as CSV",
-    ".xls": "is a spreadsheet; save it as CSV",
-    ".ods": "is a spreadsheet; save it as CSV",
-    "": "has an unknown format; MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of mri_surf2surf, "
-    ".npy, .npz, .mat, and numbers in .txt and .csv are read",
-}
+_ADVICE = (
+    "is not a map in a known format: MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of mri_surf2surf, "
+    ".npy, .npz, .mat, and numbers in .txt and .csv are read. Save spreadsheets as CSV; make a "
+    "table of .stats files with aparcstats2table"
+)
 # Files beside maps have these endings, too; a hemisphere in the name tells them apart.
 _BY_SIDE = re.compile(r".*[._](left|right)(_\w+)?\.txt|[lr]h\..*\.nii(\.gz)?")
 
@@ -291,10 +286,7 @@ def read_maps(
 
 def _read_text(path: Path) -> Maps:
     maps = read_text_maps(path)
-    shape = maps.parts[None].shape
-    if shape[1] == 2 and shape[0] in _MESHES:
-        raise Unreadable("has two numbers on each line; write decimal points, not commas")
-    _check_maps(shape, maps.parts[None].dtype)
+    _check_maps(maps.parts[None].shape, maps.parts[None].dtype)
     return maps
 
 
@@ -317,12 +309,10 @@ def _is_nifti1(path: Path) -> bool:
 def _read_unnamed(path: Path) -> Maps:
     """Read FreeSurfer's own files, which have no ending; their first bytes tell."""
     with open_file(path) as file:
-        magic = file.read(3)
-    if magic == MORPH_MAGIC:
-        return read_morph(path)
-    if magic in SURFACE_MAGICS:
-        raise Unreadable("is a surface (points and triangles), not a map")
-    raise Unreadable(_ADVICE.get(path.suffix.lower(), _ADVICE[""]))
+        magic = file.read(len(MORPH_MAGIC))
+    if magic != MORPH_MAGIC:
+        raise Unreadable(_ADVICE)
+    return read_morph(path)
 
 
 def read_labels(path: Path) -> dict[str | None, Labels]:

@@ -20,6 +20,7 @@ from icofactor.io.guard import (
     MAX_VERTICES,
     Unreadable,
     check_growth,
+    check_size,
     check_vertices,
     open_file,
     read_content,
@@ -268,7 +269,8 @@ def read_nifti(
     from nibabel.nifti1 import Nifti1Image
 
     content = read_content(path)
-    image = Nifti1Image.from_bytes(path.read_bytes() if content is None else content)
+    content = path.read_bytes() if content is None else content
+    image = Nifti1Image.from_bytes(content)
     shape = image.shape
     n_vertices = volume(shape[:3])
     if n_vertices not in sizes:
@@ -276,5 +278,6 @@ def read_nifti(
             f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, not the size of a "
             "known mesh; project it to the surface first (mri_vol2surf)"
         )
+    check_size(len(content), image.dataobj.offset, shape, image.dataobj.dtype)
     values = np.asarray(image.dataobj).reshape(n_vertices, -1, order="F")
     return Maps({None: values.T}, "NIfTI")

@@ -260,12 +260,10 @@ def write_tsv(
     ['participant_id', 'age', 'sub-1', '30', 'sub-2', 'n/a']
     """
     values = {str(name): np.asarray(column) for name, column in columns.items()}
-    if len({column.shape for column in values.values()}) != 1:
-        shapes = {name: column.shape for name, column in values.items()}
-        raise ArgumentError("columns", f"must be one or more of one length; found {shown(shapes)}")
+    shapes = {column.shape for column in values.values()}
+    if len(shapes) != 1 or len(min(shapes)) != 1:
+        raise ArgumentError("columns", f"must be one or more of one length; found {shapes}")
     for name, column in values.items():
-        if column.ndim != 1:
-            raise ArgumentError("columns", f"must have one dimension; {shown(name)} has more")
         _check_cells([name] if column.dtype.kind in "biuf" else [name, *column.tolist()])
     cells = [_cells(column, digits) for column in values.values()]
     with (
@@ -334,11 +332,9 @@ def write_table(
     about : column → its description, or its entries (LongName, Description, Units); all columns.
     more : further entries of the JSON file.
     """
-    entries = described(columns, about)
-    if not entries.keys().isdisjoint(more or {}):
-        raise ArgumentError("more", f"must not be names of columns; found {', '.join(more or {})}")
+    entries = {**described(columns, about), **(more or {})}
     write_tsv(path, columns, overwrite=overwrite, digits=digits)
-    write_json(sidecar(path), {**entries, **(more or {})}, overwrite=overwrite)
+    write_json(sidecar(path), entries, overwrite=overwrite)
     return Path(path)
 
 
@@ -347,14 +343,11 @@ def described(
 ) -> dict[str, Mapping[str, str]]:
     """Return column → its entries in the JSON file beside a table."""
     texts = {**_PEOPLE, **about}
-    lacking = [name for name in columns if name not in texts]
-    if lacking:
-        raise ArgumentError("about", f"must describe every column; {', '.join(lacking)} lack")
-    entries = {name: texts[name] for name in columns}
-    return {
-        name: {"Description": text} if isinstance(text, str) else text
-        for name, text in entries.items()
-    }
+    entries = {}
+    for name in columns:
+        text = texts[name]
+        entries[name] = {"Description": text} if isinstance(text, str) else text
+    return entries
 
 
 def sidecar(path: str | Path) -> Path:

@@ -127,10 +127,7 @@ class GiftiParser(GiftiImageParser):
         """Refuse data outside NAME.dat, where SPM and CAT12 keep them; no other file is read."""
         name = self.path.with_suffix(".dat").name
         if array.ext_fname not in (name, f"./{name}"):
-            raise Unreadable(
-                f"keeps its data in another file, which must be {name} in the same folder; "
-                "merge them with wb_command -gifti-convert GZIP_BASE64_BINARY"
-            )
+            raise Unreadable(f"keeps its data in another file than {name}, in the same folder")
         data_file = self.path.with_name(name)
         if not data_file.exists():
             raise Unreadable(f"keeps its data in {name}, which is not in the same folder")
