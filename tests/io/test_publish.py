@@ -240,7 +240,7 @@ def test_trouble_while_writing_leaves_all_as_it_was(
 def test_folders_that_cannot_take_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "deep"):
-        with pytest.raises(NotADirectoryError):
+        with pytest.raises(PermissionError):
             Publication(path, True)
     (tmp_path / "a").mkdir()
     with pytest.raises(ExistsError):

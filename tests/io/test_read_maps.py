@@ -16,17 +16,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from helpers.trees import write_cifti, write_gifti, write_mgh, write_morph, write_surface
+from helpers.map_files import BOTH, CORTEX, FORMATS, NAMES, X, write_nifti
+from helpers.trees import write_cifti, write_gifti, write_morph, write_surface
 from icofactor.errors import CohortError
 from icofactor.io.freesurfer import read_annot
 from icofactor.io.maps import read_maps
-
-RNG = np.random.default_rng(0)
-# Six decimals hold these numbers exactly.
-X = (RNG.integers(1, 400, (3, 642)) / 64).astype(np.float32)
-BOTH = {"left": X, "right": X[:, ::-1].copy()}
-CORTEX = {"left": RNG.random(642) < 0.9, "right": RNG.random(642) < 0.9}
-NAMES = ["a", "b", "c"]
 
 
 def parts_of(path: Path, measure: str | None = None) -> dict[str | None, np.ndarray]:
@@ -37,71 +31,6 @@ def assert_refused(path: Path, measure: str | None = None) -> None:
     with pytest.raises(CohortError) as refusal:
         read_maps(path, measure)
     assert refusal.value.path == str(path)
-
-
-def _image(path: Path, array: nib.gifti.GiftiDataArray) -> None:
-    nib.save(nib.gifti.GiftiImage(darrays=[array]), path)
-
-
-def _two_dimensions(order: str) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        kind = "NIFTI_TYPE_FLOAT32"
-        _image(path, nib.gifti.GiftiDataArray(X.T, "NIFTI_INTENT_NONE", kind, ordering=order))
-
-    return write
-
-
-def _gz(path: Path) -> None:
-    write_gifti(path.with_suffix(""), X, "left")
-    path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
-
-
-def _nifti(path: Path) -> None:
-    nib.save(nib.Nifti1Image(X.T.reshape(107, 3, 2, 3, order="F"), np.eye(4)), path)
-
-
-def _text(separator: str, header: str = "", *, ids: bool = False, decimal: str = ".") -> Any:
-    """Write people × vertices as text."""
-
-    def write(path: Path) -> None:
-        rows = [[str(value).replace(".", decimal) for value in row] for row in X]
-        if ids:
-            rows = [[name, *row] for name, row in zip(NAMES, rows, strict=True)]
-        text = "\r".join(separator.join(row) for row in rows)
-        path.write_text(header + text, encoding="utf-8-sig", newline="")
-
-    return write
-
-
-ENCODINGS = ("ASCII", "B64BIN", "B64GZ")
-# Name of a file → what writes the three maps X into it, on the left or on an unnamed side.
-FORMATS: dict[str, Callable[[Path], object]] = {
-    "a.mgh": lambda path: write_mgh(path, X),
-    "a.mgz": lambda path: write_mgh(path, X),
-    **{
-        f"{encoding}.shape.gii": lambda path, encoding=encoding: write_gifti(
-            path, X, "left", NAMES, encoding=f"GIFTI_ENCODING_{encoding}"
-        )
-        for encoding in ENCODINGS
-    },
-    "a.shape.gii.gz": _gz,
-    "row.func.gii": _two_dimensions("RowMajorOrder"),
-    "column.func.gii": _two_dimensions("ColumnMajorOrder"),
-    "series.func.gii": lambda path: write_gifti(path, X, intent="NIFTI_INTENT_TIME_SERIES"),
-    "a.dscalar.nii": lambda path: write_cifti(path, {"left": X}, None, NAMES),
-    "lh.a.nii.gz": _nifti,
-    "fortran.npy": lambda path: np.save(path, np.asfortranarray(X)),
-    "a.npy": lambda path: np.save(path, X),
-    "a.npz": lambda path: np.savez_compressed(path, x=X, subjects=NAMES),
-    "a.mat": lambda path: savemat(path, {"x": X, "name": "text", "cell": np.array([{}], object)}),
-    "b.mat": lambda path: savemat(path, {"x": X}, do_compression=True),
-    "comma.csv": _text(",", ids=True),
-    "header.csv": _text(",", ",".join(["id", *(f"v{i}" for i in range(642))]) + "\r", ids=True),
-    "frame.csv": _text(",", ",".join(["", *map(str, range(642))]) + "\r", ids=True),
-    "semicolon.csv": _text(";", decimal=","),
-    "tab.txt": _text("\t", "# a comment\r"),
-    "space.txt": _text("  "),
-}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -177,7 +106,7 @@ def test_cifti_leaves_out_voxels(tmp_path: Path) -> None:
 
 def test_scaled_values(tmp_path: Path) -> None:
     write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
-    _nifti(tmp_path / "lh.x.nii")
+    write_nifti(tmp_path / "lh.x.nii")
     for path, offset, form in (
         (tmp_path / "x.dscalar.nii", 176, "<2d"),
         (tmp_path / "lh.x.nii", 112, "<2f"),

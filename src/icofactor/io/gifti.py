@@ -254,11 +254,6 @@ def check_labels(
     """Return labels as int32 and colours as uint8; each label needs a name and its own colour."""
     values = np.asarray(labels)
     rgb = np.asarray(colours)
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise ArgumentError(
-            "labels",
-            f"must be whole numbers in one dimension; found {values.dtype}, {values.shape}",
-        )
     if rgb.shape != (len(names), 3):
         raise ArgumentError("colours", f"must be one row per name ({len(names)}); {rgb.shape}")
     # An annotation holds colours, not numbers of parcels.
@@ -266,10 +261,10 @@ def check_labels(
         raise ArgumentError(
             "colours", "must be unique: FreeSurfer identifies parcels by their colours"
         )
-    if values.size and not 0 <= values.min() <= values.max() <= len(names):
+    is_whole = values.ndim == 1 and values.dtype.kind in "iu"
+    if not is_whole or not np.isin(values, range(len(names) + 1)).all():
         raise ArgumentError(
-            "labels",
-            f"must be between 0 and {len(names)}; found {values.min()} to {values.max()}",
+            "labels", f"must be whole numbers from 0 to {len(names)} in one dimension"
         )
     return values.astype(np.int32), rgb.astype(np.uint8)
 

@@ -171,8 +171,8 @@ def read_npz(
             return load_member(archive, name)
 
         mask = member(_MASK_KEYS, n_sites)
-        names = _texts(member(SUBJECT_KEYS, n_maps))
-        regions = _texts(member(_REGION_KEYS, n_sites))
+        names = tuple(member(SUBJECT_KEYS, n_maps).astype(str).tolist())
+        regions = tuple(member(_REGION_KEYS, n_sites).astype(str).tolist())
         columns = {
             name: load_member(archive, name) for name, shape in shapes.items() if shape == (n_maps,)
         }
@@ -186,13 +186,6 @@ def read_npz(
     left_out = [name for name, shape in shapes.items() if len(shape) == 1 and shape[0] != n_maps]
     notes = (f"left out {', '.join(left_out)}: not one value per map",) if left_out else ()
     return Maps(parts, "npz", names, columns, used, array, notes=notes, regions=regions)
-
-
-def _texts(names: np.ndarray) -> tuple[str, ...]:
-    return tuple(
-        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-        for name in names.tolist()
-    )
 
 
 def _check_maps(

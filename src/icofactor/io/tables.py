@@ -292,7 +292,9 @@ def _cells(
 ) -> list[str]:
     """Return a column as text."""
     if column.dtype != np.float64:
-        return ["n/a" if _is_unknown(value) else str(value).strip() or "n/a" for value in column]
+        # NaN is not equal to itself.
+        texts = ["" if value is None or value != value else str(value) for value in column]
+        return [text.strip() or "n/a" for text in texts]
     finite = column[np.isfinite(column)]
     # Whole numbers are floats only because some are unknown.
     is_whole = len(finite) < len(column) and bool((finite == np.round(finite)).all())
@@ -301,10 +303,6 @@ def _cells(
     else:
         shown_as = "" if digits is None else f".{digits}g"
     return ["n/a" if math.isnan(value) else format(value, shown_as) for value in column.tolist()]
-
-
-def _is_unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 # What is said of columns that are the user's own.

@@ -25,8 +25,6 @@ from icofactor.io.guard import (
 
 # Elements of one document; a long time series has some thousand arrays with a dozen elements each.
 MAX_ELEMENTS = 200_000
-# Characters of names and values, all together.
-MAX_WORDS = 2**24
 # Characters that a number in text may take, with the space around it.
 _LONGEST_NUMBER = 64
 # zlib compresses zeros to a thousandth at best; base64 has four characters for three bytes.
@@ -53,7 +51,6 @@ class GiftiParser(GiftiImageParser):
         self.stored = path.stat().st_size
         self.n_bytes = 0
         self.n_bytes_beside = 0
-        self.n_words = 0
         self.n_elements = 0
 
     def StartDoctypeDeclHandler(
@@ -86,10 +83,6 @@ class GiftiParser(GiftiImageParser):
             self._char_blocks = [text]
         if self.write_to == "Data":
             self.check_data(self.da, text)
-        else:
-            self.n_words += len(text)
-            if self.n_words > MAX_WORDS:
-                raise Unreadable(f"has more than {MAX_WORDS} characters of names and values")
         super().flush_chardata()
 
     def check_data(
