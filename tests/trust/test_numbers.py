@@ -72,8 +72,9 @@ def test_fewer_dimensions_than_components(method: str) -> None:
     ],
 )
 def test_what_has_no_answer_is_refused(X: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="X is"):
+    with pytest.raises(ArgumentError) as refusal:
         fit(X, 1)
+    assert refusal.value.argument == "X"
 
 
 def test_sites_that_are_constant_or_zero() -> None:
@@ -113,8 +114,9 @@ def test_tiny_masks(n_used: int) -> None:
 
 
 def test_a_mask_of_one_site_is_refused() -> None:
-    with pytest.raises(ValueError, match="mask leaves one site"):
+    with pytest.raises(ArgumentError) as refusal:
         fit(maps(), 1, mask=np.arange(SITES.n) == 7)
+    assert refusal.value.argument == "mask"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, 1e308])

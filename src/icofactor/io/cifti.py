@@ -17,6 +17,7 @@ from icofactor.errors import (
 )
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import (
+    check_ending,
     check_labels,
     label_table,
     map_names,
@@ -239,7 +240,7 @@ def write_dscalar(
     """
     from nibabel.cifti2 import ScalarAxis
 
-    _check_ending(path, ".dscalar.nii")
+    check_ending(path, ".dscalar.nii")
     used, axis = _brain_models("maps", np.shape(maps), hemi, mask)
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     scalars = ScalarAxis(map_names(names, len(values)))
@@ -267,19 +268,11 @@ def write_dlabel(
     """
     from nibabel.cifti2 import LabelAxis
 
-    _check_ending(path, ".dlabel.nii")
+    check_ending(path, ".dlabel.nii")
     values, rgb = check_labels(labels, names, colours)
     used, axis = _brain_models("labels", values.shape, hemi, mask)
     table = LabelAxis(["winner-takes-all"], [label_table(names, rgb)])
     return _save(path, values[None, used], table, axis, "ConnDenseLabel", overwrite)
-
-
-def _check_ending(
-    path: str | Path,
-    ending: str,
-) -> None:
-    if not str(path).endswith(ending):
-        raise ArgumentError("path", f'must end with "{ending}"; found {shown(str(path))}')
 
 
 def _brain_models(
@@ -306,7 +299,7 @@ def _brain_models(
     models = [
         BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()
     ]
-    return used, models[0] if len(models) == 1 else models[0] + models[1]
+    return used, sum(models[1:], models[0])
 
 
 def _save(

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icofactor.errors import (
-    ArgumentError,
     escaped,
-    shown,
 )
 from icofactor.io.atomic import atomic_path
-from icofactor.io.gifti import check_labels
+from icofactor.io.gifti import check_ending, check_labels
 from icofactor.io.guard import (
     Unreadable,
     check_vertices,
@@ -188,8 +186,7 @@ def write_annot(
     """
     from nibabel.freesurfer import write_annot as write
 
-    if not str(path).endswith(".annot"):
-        raise ArgumentError("path", f'must end with ".annot"; found {shown(str(path))}')
+    check_ending(path, ".annot")
     values, rgb = check_labels(labels, names, colours)
     table = np.zeros((len(names) + 1, 5), dtype=np.int32)
     table[:, :3] = [UNKNOWN, *rgb]

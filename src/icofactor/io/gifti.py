@@ -142,7 +142,6 @@ def write_maps(
         GiftiDataArray(
             np.ascontiguousarray(row),
             intent="NIFTI_INTENT_SHAPE",
-            datatype="NIFTI_TYPE_FLOAT32",
             meta={"Name": label},
         )
         for row, label in zip(values, map_names(names, len(values)), strict=True)
@@ -182,8 +181,8 @@ def write_surface(
     points = np.asarray(coordinates, dtype=np.float32)
     triangles = np.asarray(faces, dtype=np.int32)
     arrays = [
-        GiftiDataArray(points, "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"),
-        GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"),
+        GiftiDataArray(points, "NIFTI_INTENT_POINTSET"),
+        GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE"),
     ]
     return _save(path, hemi, arrays)
 
@@ -231,7 +230,6 @@ def write_label_gii(
     array = GiftiDataArray(
         values,
         intent="NIFTI_INTENT_LABEL",
-        datatype="NIFTI_TYPE_INT32",
         meta={"Name": "winner-takes-all"},
     )
     return _save(path, hemi, [array], labeltable=table, overwrite=overwrite)
@@ -246,6 +244,12 @@ def label_table(
     for key, (name, colour) in enumerate(zip(names, rgb / 255, strict=True), 1):
         table[key] = (str(name), (*colour.tolist(), 1.0))
     return table
+
+
+def check_ending(path: str | Path, ending: str) -> None:
+    """Refuse a path whose ending tells other programs that it holds something else."""
+    if not str(path).endswith(ending):
+        raise ArgumentError("path", f"must end with {ending}; found {shown(str(path))}")
 
 
 def check_labels(
@@ -281,8 +285,7 @@ def _save(
     """Write arrays of one hemisphere."""
     import nibabel as nib
 
-    if not str(path).endswith(".gii"):
-        raise ArgumentError("path", f'must end with ".gii"; found {shown(str(path))}')
+    check_ending(path, ".gii")
     # Other tools take a GIFTI file to be of one surface.
     if len(hemispheres(hemi)) > 1:
         raise ArgumentError("hemi", f"must be 'left' or 'right', one per file; found {hemi!r}")

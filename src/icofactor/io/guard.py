@@ -61,8 +61,6 @@ def naming(
     except IsADirectoryError:
         raise error(path, "is a folder, not a file") from None
     except Unreadable as problem:
-        if str(problem).startswith(("is truncated", "is empty")):
-            ending = ending or "; copy it from its source again"
         raise error(path, f"{problem}{ending}") from None
     # nibabel, NumPy, zipfile, zlib and expat raise many types of errors for damaged files.
     except Exception as problem:

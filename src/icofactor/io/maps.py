@@ -214,16 +214,14 @@ def _choose(
             side, stem = side_of(name)
             groups.setdefault(stem, {})[side] = name
     if measure in headers:
-        keys = {side_of(measure)[0]: measure}
-    elif len(groups) == 1:
-        keys = next(iter(groups.values()))
-    else:
-        keys = {} if measure is None else groups.get(measure, {})
-    if not keys or (len(keys) > 1 and None in keys):
+        groups = {measure: {side_of(measure)[0]: measure}}
+    elif measure in groups:
+        groups = {measure: groups[measure]}
+    keys = next(iter(groups.values()), {})
+    if len(groups) != 1 or (len(keys) > 1 and None in keys):
         listed = ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
-        wrong = "" if measure is None else f"none is called {shown(measure)}; "
         raise Unreadable(
-            f"contains {escaped(listed) or 'no arrays'}; {wrong}name the one to read with "
+            f"contains {escaped(listed) or 'no arrays'}; name the one to read with "
             "--measure (measure=)"
         )
     # Before anything is loaded: a transposed matrix may be large.
@@ -252,9 +250,7 @@ def read_maps(
     """
     path = Path(path)
     with reading(path):
-        check_regular(path)
-        if path.stat().st_size == 0:
-            raise Unreadable("is empty")
+        _check_file(path)
         name = path.name.lower()
         if name.endswith(".npz"):
             return read_npz(path, measure)
@@ -275,6 +271,12 @@ def read_maps(
         if name.endswith(".npy"):
             return read_npy(path)
         return _read_unnamed(path)
+
+
+def _check_file(path: Path) -> None:
+    check_regular(path)
+    if path.stat().st_size == 0:
+        raise Unreadable("is empty")
 
 
 def _read_text(path: Path) -> Maps:
@@ -313,9 +315,7 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
 
     The ending .annot, .label.gii or .dlabel.nii tells the format.
     """
-    check_regular(path)
-    if path.stat().st_size == 0:
-        raise Unreadable("is empty")
+    _check_file(path)
     name = path.name.lower()
     if name.endswith(".annot"):
         return {None: read_annot(path)}

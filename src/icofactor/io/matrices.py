@@ -69,8 +69,7 @@ def read_text_maps(path: Path) -> Maps:
     if not numbers:
         raise Unreadable("contains no numbers")
     if len(set(names)) < len(names):
-        name = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"lists {name[:60]} twice; keep one row per person")
+        raise Unreadable("lists a person twice; keep one row per person")
     values = np.frombuffer(numbers, dtype=np.float64).reshape(n_rows, -1)
     is_single = values.shape[1] == 1
     maps = values.T if is_single else values

@@ -18,7 +18,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import (
     dataclass,
@@ -26,7 +26,6 @@ from dataclasses import (
     is_dataclass,
 )
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -95,7 +94,7 @@ class Numbers:
 
 
 @cache
-def _hints(cls: Hashable) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     """Return name of a field → its annotation."""
     return get_type_hints(cls, include_extras=True)
 
@@ -166,7 +165,7 @@ def _built(
         if content is None and NoneType in inner:
             return None
         return _built(inner[0], content, name, arrays)
-    if is_dataclass(hint) and isinstance(content, dict):
+    if is_dataclass(origin) and isinstance(content, dict):
         hints = _hints(hint)
         # Arrays have no entry in the JSON text.
         names = [field for field in hints if field in content or _inside(name, field) in arrays]
@@ -178,10 +177,10 @@ def _built(
         }
         return hint(**values)
     if origin is tuple and isinstance(content, list):
-        hints = repeat(inner[0], len(content)) if inner[-1] is Ellipsis else inner
+        item_hints = inner[:1] * len(content) if inner[-1] is Ellipsis else inner
         return tuple(
             _built(item_hint, item, _inside(name, i), arrays)
-            for i, (item_hint, item) in enumerate(zip(hints, content, strict=True))
+            for i, (item_hint, item) in enumerate(zip(item_hints, content, strict=True))
         )
     if origin is Mapping and isinstance(content, dict):
         return {
@@ -209,10 +208,10 @@ def _check(
 ) -> None:
     """Compare arrays with what their class declares; lengths hold for the records inside, too."""
     lengths = dict(outer_lengths)
-    values = {name: getattr(record, name) for name in _hints(type(record))}
+    values = {name: getattr(record, name) for name in _hints(record.__class__)}
     declared = {
         name: hint.__metadata__[0]
-        for name, hint in _hints(type(record)).items()
+        for name, hint in _hints(record.__class__).items()
         if hasattr(hint, "__metadata__") and values[name] is not None
     }
     for name, numbers in declared.items():

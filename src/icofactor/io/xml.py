@@ -39,6 +39,7 @@ class GiftiParser(GiftiImageParser):
     path : the file.
     """
 
+    _char_blocks: list[str] | None
     HANDLER_NAMES = (*GiftiImageParser.HANDLER_NAMES, "StartDoctypeDeclHandler")
 
     def __init__(
