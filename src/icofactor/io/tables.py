@@ -330,9 +330,11 @@ def write_table(
     about : column → its description, or its entries (LongName, Description, Units); all columns.
     more : further entries of the JSON file.
     """
-    entries = {**described(columns, about), **(more or {})}
+    entries = described(columns, about)
+    if not entries.keys().isdisjoint(more or {}):
+        raise ArgumentError("more", f"must not be names of columns; found {', '.join(more or {})}")
     write_tsv(path, columns, overwrite=overwrite, digits=digits)
-    write_json(sidecar(path), entries, overwrite=overwrite)
+    write_json(sidecar(path), {**entries, **(more or {})}, overwrite=overwrite)
     return Path(path)
 
 
