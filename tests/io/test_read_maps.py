@@ -238,6 +238,17 @@ def test_cifti_of_other_kinds(tmp_path: Path) -> None:
         assert_refused(path)
 
 
+def test_a_brain_model_without_end_takes_no_memory(tmp_path: Path) -> None:
+    from hostile.limits import outcome_of
+
+    path = write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
+    content = path.read_bytes().replace(b"map 3", b"")
+    assert b'IndexCount="642"' in content
+    path.write_bytes(content.replace(b'IndexCount="642"', b'IndexCount="99999642"'))
+    verdict, message = outcome_of(lambda: read_maps(path), tmp_path)
+    assert verdict == "refused", (verdict, message)
+
+
 def test_annotations_with_gaps_and_vertices_in_any_order(tmp_path: Path) -> None:
     """A table may have gaps, as FreeSurferColorLUT.txt has them."""
     number = lambda *values: struct.pack(f">{len(values)}i", *values)

@@ -54,7 +54,8 @@ def read_cifti(path: Path) -> Maps:
     axis = header.get_axis(0)
     # Only a time series says how far its maps are apart.
     if not hasattr(axis, "step"):
-        return Maps(parts, "CIFTI-2 dscalar", _names(axis), notes=notes)
+        names = _names(header, values.shape[0])
+        return Maps(parts, "CIFTI-2 dscalar", names, notes=notes)
     step = float(axis.step) if axis.unit == "SECOND" else None
     if step is not None and not 0 < step < np.inf:
         raise Unreadable(f"has {step} seconds between its maps")
@@ -77,7 +78,9 @@ def read_pscalar(path: Path) -> Maps:
         if structure in _SIDES and (keys >= 0).any():
             atlas[_SIDES[structure]] = (keys, table)
     matrix = np.asarray(values, dtype=np.float64)
-    names_of_maps = _names(header.get_axis(0))
+    if len(parcels) != matrix.shape[1]:
+        raise Unreadable(f"lists {len(parcels)} parcels for {matrix.shape[1]} columns")
+    names_of_maps = _names(header, len(matrix))
     return Maps({None: matrix}, "CIFTI-2 pscalar", names_of_maps, regions=names, atlas=atlas)
 
 
@@ -107,8 +110,9 @@ def _open(path: Path, columns: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
     columns, kinds : what its columns must be, and its maps, e.g. "BRAIN_MODELS" and ("SCALARS",).
     """
     from nibabel.arrayproxy import ArrayProxy
-    from nibabel.cifti2.parse_cifti2 import Cifti2Parser
     from nibabel.nifti2 import Nifti2Header
+
+    from icofactor.io.xml import CiftiParser
 
     with open_file(path) as stream:
         nifti = Nifti2Header(stream.read(_HEADER), check=False)
@@ -123,7 +127,7 @@ def _open(path: Path, columns: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
         size, code = np.frombuffer(extensions, f"{nifti.endianness}i4", 2, position).tolist()
         xml = extensions[position + 8 : position + size]
         position += max(size, 8)
-    parser = Cifti2Parser()
+    parser = CiftiParser()
     parser.parse(string=xml.rstrip(b"\0"))
     header = parser.header
     dimensions = [
@@ -134,19 +138,21 @@ def _open(path: Path, columns: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
         raise Unreadable(
             f"contains {' × '.join(dimensions)}; {columns} × {' or '.join(kinds)} are read"
         )
-    shape = header.matrix.get_data_shape()
-    if nifti.get_data_shape() != (1, 1, 1, 1, *shape) or min(shape) < 1:
-        raise Unreadable(f"has dimensions {nifti.get_data_shape()}, but describes {shape}")
+    # Four dimensions of NIfTI are not used.
+    *unused, n_maps, n_columns = nifti.get_data_shape()
+    shape = (n_maps, n_columns)
+    if unused != [1, 1, 1, 1] or min(shape) < 1:
+        raise Unreadable(f"has dimensions {unused}, {shape}; maps × brain ordinates are read")
     dtype = nifti.get_data_dtype()
     check_size(path.stat().st_size, offset, shape, dtype)
     slope, intercept = nifti.get_slope_inter()
     return header, ArrayProxy(path, (shape, dtype, offset, slope or 1.0, intercept or 0.0))
 
 
-def _names(axis: Any) -> tuple[str, ...]:
+def _names(header: Any, n_maps: int) -> tuple[str, ...]:
     """Return the names of the maps, if each has one."""
-    names = tuple(axis.name.tolist())
-    return names if all(names) else ()
+    names = tuple(header.get_axis(0).name.tolist())
+    return names if len(names) == n_maps and all(names) else ()
 
 
 def _hemispheres(header: Any, values: Any) -> dict[str | None, NDArray[np.float32]]:
@@ -161,7 +167,7 @@ def _hemispheres(header: Any, values: Any) -> dict[str | None, NDArray[np.float3
         check_vertices(n_vertices)
         # A file of one vertex may claim the surface of millions.
         check_growth(4 * n_vertices * n_maps, 4 * n_columns * n_maps)
-        vertices = np.array(list(model.vertex_indices or ()), dtype=np.int64)
+        vertices = getattr(model.vertex_indices, "array", np.empty(0, dtype=np.int64))
         columns = slice(model.index_offset, model.index_offset + model.index_count)
         is_inside = 0 <= columns.start <= columns.stop <= n_columns
         n_unique = len(np.unique(vertices))

@@ -1,4 +1,5 @@
-"""nibabel's parser of GIFTI with limits: for files that would fill the memory or read other files.
+"""nibabel's XML parsers: of GIFTI with limits, against files that would fill the memory or read
+other files; of CIFTI with a faster way for vertices.
 
 Imports nibabel, so functions import this module when they need it.
 """
@@ -9,6 +10,8 @@ import base64
 import zlib
 from pathlib import Path
 
+import numpy as np
+from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 from nibabel.gifti import GiftiDataArray
 from nibabel.gifti.parse_gifti_fast import GiftiImageParser
 from nibabel.gifti.util import gifti_encoding_codes
@@ -29,6 +32,7 @@ MAX_ELEMENTS = 200_000
 _LONGEST_NUMBER = 64
 # zlib compresses zeros to a thousandth at best; base64 has four characters for three bytes.
 _LARGEST_GROWTH = 1032 * 3 // 4
+_WHOLE_NUMBERS = frozenset("0123456789 \t\r\n")
 
 
 class GiftiParser(GiftiImageParser):
@@ -133,3 +137,20 @@ class GiftiParser(GiftiImageParser):
             raise Unreadable(
                 f"is truncated: it needs more data than the {data_size} bytes of {name}"
             )
+
+
+class CiftiParser(Cifti2Parser):
+    """nibabel's CIFTI parser, which leaves the vertices of brain models as arrays in `array`."""
+
+    _char_blocks: list[str] | None
+
+    def flush_chardata(self) -> None:
+        """Parse vertices as one array: nibabel's lists of them take ten times as long."""
+        if self.write_to == "VertexIndices" and self._char_blocks is not None:
+            text = "".join(self._char_blocks)
+            self._char_blocks = None
+            # NumPy would stop at anything else, and warn.
+            if not set(text) <= _WHOLE_NUMBERS:
+                raise Unreadable("lists vertices that are not whole numbers")
+            self.struct_state[-1].array = np.fromstring(text, dtype=np.int64, sep=" ")
+        super().flush_chardata()
