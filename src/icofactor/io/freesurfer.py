@@ -1,4 +1,4 @@
-"""FreeSurfer's own formats: MGH and MGZ, morph files such as lh.thickness, geometry, annotations."""
+"""FreeSurfer's formats: MGH and MGZ, morph files such as lh.thickness, geometry, annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard before every reader: plain files, sizes that the file explains, errors with its name."""
+"""The guard before every reader: plain files, plausible sizes, errors with the file's name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST = 200
 
 
 class Unreadable(ValueError):
-    """The content of a file is invalid. The message omits the name of the file; `naming` adds it."""
+    """The content of a file is invalid. The message omits the file's name; `naming` adds it."""
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def denying(path: str | os.PathLike[str]) -> Path:
-    """Return what keeps a path from being read: a folder above it that may not be searched, or it."""
+    """Return what keeps a path from being read: itself, or a folder that may not be searched."""
     path = Path(path)
     for candidate in (path, *path.parents):
         try:
@@ -159,7 +159,7 @@ def check_growth(
     size: int,
     file_size: int,
 ) -> None:
-    """Refuse `size` bytes of data in a file of `file_size` bytes if compression cannot explain it."""
+    """Refuse `size` bytes of data in `file_size` bytes if compression cannot explain it."""
     if size > FREE_SIZE and size > MAX_EXPANSION * file_size:
         raise Unreadable(
             f"claims {size / 2**30:.3g} GiB of data in {file_size} bytes; check its origin"

@@ -89,8 +89,8 @@ _OTHER_ENDINGS = (
     ".mat",
 )
 _ADVICE = (
-    "is not a map in a known format: MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of mri_surf2surf, "
-    ".npy, .npz, .mat, and numbers in .txt and .csv are read. Save spreadsheets as CSV; make a "
+    "is not a map in a known format: MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of "
+    "mri_surf2surf, .npy, .npz, .mat, and numbers in .txt and .csv are read. Save spreadsheets as CSV; make a "
     "table of .stats files with aparcstats2table"
 )
 # Files beside maps have these endings, too; a hemisphere in the name tells them apart.

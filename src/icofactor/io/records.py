@@ -1,4 +1,4 @@
-"""Records: a frozen dataclass as named arrays and one JSON text. Models and diagnostics are records.
+"""Records: a frozen dataclass as named arrays and one JSON text, such as models and diagnostics.
 
 The dataclass declares in its annotations what its fields may hold, of arrays by `Numbers`. One
 function, `rebuild`, checks all of it on reading. The class is the caller's, a file only fills it
@@ -58,7 +58,7 @@ _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), 
 
 
 def plain_signature(cls: Class) -> Class:
-    """Leave the types out of a record's signature in `help`: they declare more than readers need."""
+    """Leave the types out of a record's signature: they declare more than readers need."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())  # type: ignore[misc]
     plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters[1:]]
     cls.__signature__ = inspect.Signature(plain)  # type: ignore[attr-defined]
