@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-from scipy.io import savemat
 
 from helpers.hostile_fit import small_fit
+from helpers.map_files import CORTEX, FORMATS, NAMES, X
 from helpers.stores import cohort
-from helpers.trees import write_cifti, write_gifti, write_mgh, write_morph, write_surface
+from helpers.trees import write_cifti, write_morph, write_surface
 from icofactor.cohort.masks import read_mask
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
@@ -31,10 +30,7 @@ from icofactor.results.diagnostics.record import load_diagnostics, save_diagnost
 from icofactor.sphere.sites import Sites
 
 N = 642
-RNG = np.random.default_rng(7)
-VALUES = RNG.gamma(2, 1, (3, N)).astype(np.float32) + 1
-CORTEX = {"left": np.arange(N) >= 40}
-NAMES = ["a", "b", "c"]
+N_CORTEX = int(CORTEX["left"].sum())
 
 
 @dataclass(frozen=True)
@@ -61,32 +57,19 @@ def _named(read: Callable[[Path], Any]) -> Callable[[Path], None]:
     return named
 
 
-def _gz(path: Path) -> None:
-    write_gifti(path.with_name("inside.shape.gii"), VALUES)
-    path.write_bytes(gzip.compress(path.with_name("inside.shape.gii").read_bytes()))
-
-
 def _pscalar(path: Path) -> None:
     structure = "CIFTI_STRUCTURE_CORTEX_LEFT"
     rows = [(f"r{i}", [], {structure: np.arange(10 * i, 10 * i + 10)}) for i in range(4)]
     parcels = nib.cifti2.ParcelsAxis(*zip(*rows, strict=True), nvertices={structure: N})
-    image = nib.Cifti2Image(VALUES[:, :4], (nib.cifti2.ScalarAxis(NAMES), parcels))
+    image = nib.Cifti2Image(X[:, :4], (nib.cifti2.ScalarAxis(NAMES), parcels))
     nib.save(image, path)
 
 
 def _dlabel(path: Path) -> None:
     brain = nib.cifti2.BrainModelAxis.from_mask(CORTEX["left"], "CIFTI_STRUCTURE_CORTEX_LEFT")
     table = {key: (name, (1, 0, 0, 1)) for key, name in enumerate(NAMES)}
-    keys = np.arange(N - 40, dtype=np.float32)[None] % 3
+    keys = np.arange(N_CORTEX, dtype=np.float32)[None] % 3
     nib.save(nib.Cifti2Image(keys, (nib.cifti2.LabelAxis(["x"], [table]), brain)), path)
-
-
-def _nifti(path: Path) -> None:
-    nib.save(nib.Nifti1Image(VALUES[0].reshape(N, 1, 1), np.eye(4)), path)
-
-
-def _npz(path: Path) -> None:
-    np.savez_compressed(path, x=VALUES, subjects=NAMES, age=np.arange(3.0), mask=CORTEX["left"])
 
 
 def _geometry(path: Path) -> None:
@@ -140,30 +123,12 @@ LABELS: dict[str, Any] = {
 }
 # Name of the file → what writes it, and what reads it.
 KINDS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
-    "lh.a.mgh": (lambda path: write_mgh(path, VALUES), _touch),
-    "lh.b.mgz": (lambda path: write_mgh(path, VALUES), _touch),
-    "lh.thickness": (lambda path: write_morph(path, VALUES[0]), _touch),
-    "c.L.shape.gii": (lambda path: write_gifti(path, VALUES, "left", NAMES), _touch),
-    "d.L.shape.gii": (
-        lambda path: write_gifti(path, VALUES, encoding="GIFTI_ENCODING_ASCII"),
-        _touch,
-    ),
-    "e.L.shape.gii": (
-        lambda path: write_gifti(path, VALUES, encoding="GIFTI_ENCODING_B64BIN"),
-        _touch,
-    ),
-    "f.L.shape.gii.gz": (_gz, _touch),
-    "g.dscalar.nii": (lambda path: write_cifti(path, {"left": VALUES}, CORTEX, NAMES), _touch),
-    "h.dtseries.nii": (lambda path: write_cifti(path, {"left": VALUES}, step=0.72), _touch),
+    **{name: (write, _touch) for name, write in FORMATS.items()},
+    "lh.thickness": (lambda path: write_morph(path, X[0]), _touch),
+    "h.dtseries.nii": (lambda path: write_cifti(path, {"left": X}, step=0.72), _touch),
     "q.pscalar.nii": (_pscalar, _touch),
     "x.dlabel.nii": (_dlabel, _named(read_labels)),
-    "lh.p.nii.gz": (_nifti, _touch),
-    "lh.i.npy": (lambda path: np.save(path, VALUES), _touch),
-    "j.npz": (_npz, _touch),
-    "l.left.txt": (lambda path: np.savetxt(path, VALUES[0], fmt="%.5f"), _touch),
-    "m.csv": (lambda path: np.savetxt(path, VALUES, fmt="%.5f", delimiter=","), _touch),
-    "n.mat": (lambda path: savemat(path, {"x": VALUES, "y": NAMES}), _touch),
-    "o.mat": (lambda path: savemat(path, {"x": VALUES}, do_compression=True), _touch),
+    "l.left.txt": (lambda path: np.savetxt(path, X[0], fmt="%.5f"), _touch),
     "lh.x.annot": (lambda path: write_annot(path, **LABELS), _named(read_labels)),
     "x.label.gii": (lambda path: write_label_gii(path, hemi="left", **LABELS), _named(read_labels)),
     "lh.cortex.label": (_label, lambda path: read_mask(path, {"left": N})),

@@ -20,7 +20,6 @@ from icofactor.cohort.store import append_store, open_store, save_store
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import FileError
 from icofactor.estimator.saving import load_model
-from icofactor.io.guard import hash_file, open_file, read_content
 from icofactor.io.maps import read_maps
 from icofactor.results.diagnostics.record import load_diagnostics
 from icofactor.sphere.surfaces import read_surface
@@ -98,33 +97,16 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 def test_what_is_not_a_plain_file_is_refused(tmp_path: Path, kind: str, opening: str) -> None:
     name, read = OPENINGS[opening]
     KINDS[kind](tmp_path / name)
-    with pytest.raises(
-        FileError, match=r"pipe|is empty|bytes instead of|not a cohort store"
-    ) as refusal:
+    with pytest.raises(FileError) as refusal:
         read(tmp_path / name)
     assert str(tmp_path) in refusal.value.path
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "read",
-    [
-        open_file,
-        hash_file,
-        read_content,
-    ],
-)
-def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
-    KINDS[kind](tmp_path / "x")
-    with pytest.raises(ValueError, match=r"pipe"):
-        read(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
     "pattern", ["/proc/**/lh.thickness", "/sys/*/lh.thickness", "/**/lh.thickness"]
 )
 def test_patterns_do_not_search_the_system(pattern: str) -> None:
-    with pytest.raises(FileError, match="name a folder of maps") as refusal:
+    with pytest.raises(FileError) as refusal:
         load_cohort(pattern)
     assert refusal.value.path == pattern
 

@@ -16,94 +16,21 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from helpers.trees import write_cifti, write_gifti, write_mgh, write_morph, write_surface
+from helpers.map_files import BOTH, CORTEX, FORMATS, NAMES, X, write_nifti
+from helpers.trees import write_cifti, write_gifti, write_morph, write_surface
 from icofactor.errors import CohortError
 from icofactor.io.freesurfer import read_annot
 from icofactor.io.maps import read_maps
-
-RNG = np.random.default_rng(0)
-# Six decimals hold these numbers exactly.
-X = (RNG.integers(1, 400, (3, 642)) / 64).astype(np.float32)
-BOTH = {"left": X, "right": X[:, ::-1].copy()}
-CORTEX = {"left": RNG.random(642) < 0.9, "right": RNG.random(642) < 0.9}
-NAMES = ["a", "b", "c"]
 
 
 def parts_of(path: Path, measure: str | None = None) -> dict[str | None, np.ndarray]:
     return {side: np.asarray(part) for side, part in read_maps(path, measure).parts.items()}
 
 
-def assert_refused(path: Path, *words: str) -> None:
+def assert_refused(path: Path, measure: str | None = None) -> None:
     with pytest.raises(CohortError) as refusal:
-        read_maps(path)
+        read_maps(path, measure)
     assert refusal.value.path == str(path)
-    for word in words:
-        assert word in refusal.value.problem
-
-
-def _image(path: Path, array: nib.gifti.GiftiDataArray) -> None:
-    nib.save(nib.gifti.GiftiImage(darrays=[array]), path)
-
-
-def _two_dimensions(order: str) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        kind = "NIFTI_TYPE_FLOAT32"
-        _image(path, nib.gifti.GiftiDataArray(X.T, "NIFTI_INTENT_NONE", kind, ordering=order))
-
-    return write
-
-
-def _gz(path: Path) -> None:
-    write_gifti(path.with_suffix(""), X, "left")
-    path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
-
-
-def _nifti(path: Path) -> None:
-    nib.save(nib.Nifti1Image(X.T.reshape(107, 3, 2, 3, order="F"), np.eye(4)), path)
-
-
-def _text(separator: str, header: str = "", *, ids: bool = False, decimal: str = ".") -> Any:
-    """Write people × vertices as text."""
-
-    def write(path: Path) -> None:
-        rows = [[str(value).replace(".", decimal) for value in row] for row in X]
-        if ids:
-            rows = [[name, *row] for name, row in zip(NAMES, rows, strict=True)]
-        text = "\r".join(separator.join(row) for row in rows)
-        path.write_text(header + text, encoding="utf-8-sig", newline="")
-
-    return write
-
-
-ENCODINGS = ("ASCII", "B64BIN", "B64GZ")
-# Name of a file → what writes the three maps X into it, on the left or on an unnamed side.
-FORMATS: dict[str, Callable[[Path], object]] = {
-    "a.mgh": lambda path: write_mgh(path, X),
-    "a.mgz": lambda path: write_mgh(path, X),
-    **{
-        f"{encoding}.shape.gii": lambda path, encoding=encoding: write_gifti(
-            path, X, "left", NAMES, encoding=f"GIFTI_ENCODING_{encoding}"
-        )
-        for encoding in ENCODINGS
-    },
-    "a.shape.gii.gz": _gz,
-    "row.func.gii": _two_dimensions("RowMajorOrder"),
-    "column.func.gii": _two_dimensions("ColumnMajorOrder"),
-    "series.func.gii": lambda path: write_gifti(path, X, intent="NIFTI_INTENT_TIME_SERIES"),
-    "a.dscalar.nii": lambda path: write_cifti(path, {"left": X}, None, NAMES),
-    "lh.a.nii.gz": _nifti,
-    "fortran.npy": lambda path: np.save(path, np.asfortranarray(X)),
-    "a.npy": lambda path: np.save(path, X),
-    "a.npz": lambda path: np.savez_compressed(path, x=X, subjects=NAMES),
-    "a.mat": lambda path: savemat(path, {"x": X, "name": "text", "cell": np.array([{}], object)}),
-    "b.mat": lambda path: savemat(path, {"x": X}, do_compression=True),
-    "comma.csv": _text(",", ids=True),
-    "header.csv": _text(",", ",".join(["id", *(f"v{i}" for i in range(642))]) + "\r", ids=True),
-    "frame.csv": _text(",", ",".join(["", *map(str, range(642))]) + "\r", ids=True),
-    "semicolon.csv": _text(";", decimal=","),
-    "tab.txt": _text("\t", "# a comment\r"),
-    "space.txt": _text("  "),
-}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -113,11 +40,11 @@ def test_every_format_gives_the_same_maps(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(part.astype(np.float32), X)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float32", "uint16"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "u2"])
 def test_mgh_types(tmp_path: Path, dtype: str) -> None:
-    data = np.arange(100, dtype=dtype)[:, None, None]
-    nib.save(nib.MGHImage(data, np.eye(4)), tmp_path / "x.mgh")
-    np.testing.assert_array_equal(parts_of(tmp_path / "x.mgh")[None], np.arange(100)[None])
+    data = np.arange(100, dtype=dtype)
+    nib.save(nib.MGHImage(data[:, None, None], np.eye(4)), tmp_path / "x.mgh")
+    np.testing.assert_array_equal(parts_of(tmp_path / "x.mgh")[None], data[None])
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "?"])
@@ -138,12 +65,6 @@ def test_one_map(tmp_path: Path) -> None:
     savemat(tmp_path / "x.mat", {"x": X[:1].T})
     for path in tmp_path.iterdir():
         np.testing.assert_array_equal(parts_of(path)[None].astype(np.float32), X[:1])
-
-
-def test_gifti_names_and_hemisphere(tmp_path: Path) -> None:
-    maps = read_maps(write_gifti(tmp_path / "x.shape.gii", X, "right", NAMES))
-    assert maps.names == tuple(NAMES)
-    assert list(maps.parts) == ["right"]
 
 
 def test_cifti_scalars(tmp_path: Path) -> None:
@@ -185,7 +106,7 @@ def test_cifti_leaves_out_voxels(tmp_path: Path) -> None:
 
 def test_scaled_values(tmp_path: Path) -> None:
     write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
-    _nifti(tmp_path / "lh.x.nii")
+    write_nifti(tmp_path / "lh.x.nii")
     for path, offset, form in (
         (tmp_path / "x.dscalar.nii", 176, "<2d"),
         (tmp_path / "lh.x.nii", 112, "<2f"),
@@ -243,10 +164,9 @@ def test_columns_of_another_length_are_named(tmp_path: Path) -> None:
 
 def test_npz_of_several_arrays_asks(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", thickness=X, area=2 * X)
-    assert_refused(tmp_path / "x.npz", "thickness (3, 642), area (3, 642)", "--measure")
     np.testing.assert_array_equal(parts_of(tmp_path / "x.npz", "area")[None], 2 * X)
-    with pytest.raises(CohortError, match="volume"):
-        read_maps(tmp_path / "x.npz", "volume")
+    for measure in (None, "volume"):
+        assert_refused(tmp_path / "x.npz", measure)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +194,7 @@ def test_text_that_is_not_a_map(tmp_path: Path, text: str) -> None:
 
 def test_a_missing_cell_is_no_header_and_no_comment(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,missing,2\nb,3,4\n")
-    assert_refused(tmp_path / "x.csv", "'missing'")
+    assert_refused(tmp_path / "x.csv")
     (tmp_path / "x.csv").write_text("#N/A,2,n/a\n3,4,#NULL!\n-,.,5\n")
     expected = [[np.nan, 2, np.nan], [3, 4, np.nan], [np.nan, np.nan, 5]]
     np.testing.assert_array_equal(parts_of(tmp_path / "x.csv")[None], expected)
@@ -288,10 +208,10 @@ def test_arrays_that_are_no_maps(tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", array)
         assert_refused(tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", np.array([{}, []], dtype=object), allow_pickle=True)
-    assert_refused(tmp_path / "x.npy", "never loaded")
+    assert_refused(tmp_path / "x.npy")
 
 
-def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
+def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     volume = np.zeros((3, 3, 3), dtype=np.float32)
     write_surface(tmp_path / "lh.sphere.gii", np.eye(3), np.array([[0, 1, 2]]))
     nib.freesurfer.write_geometry(tmp_path / "lh.white", np.eye(3), np.array([[0, 1, 2]]))
@@ -300,33 +220,33 @@ def test_files_of_other_kinds_say_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "empty.mgh").touch()
     (tmp_path / "words.doc").write_text("hello")
     (tmp_path / "v73.mat").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(600))
-    problems = {
-        "lh.sphere.gii": "surface",
-        "lh.white": "surface",
-        "t1.nii": "volume",
-        "t1.mgh": "volume",
-        "empty.mgh": "empty",
-        "words.doc": "unknown format",
-        "v73.mat": "-v7",
-        "nowhere.mgh": "no such file",
-        "": "folder",
-    }
-    for name, word in problems.items():
-        assert_refused(tmp_path / name, word)
+    for path in (*tmp_path.iterdir(), tmp_path / "nowhere.mgh", tmp_path):
+        assert_refused(path)
 
 
 def test_cifti_of_other_kinds(tmp_path: Path) -> None:
     path = write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
     content = path.read_bytes()
-    for old, new, word in (
-        (b'Version="2', b'Version="1', "CIFTI-2"),
-        (b"INDEX_TYPE_SCALARS", b"INDEX_TYPE_PARCELS", "PARCELS"),
-        (b'SurfaceNumberOfVertices="642"', b'SurfaceNumberOfVertices="1e9"', ""),
-        (b'IndexCount="642"', b'IndexCount="643"', ""),
+    for old, new in (
+        (b'Version="2', b'Version="1'),
+        (b"INDEX_TYPE_SCALARS", b"INDEX_TYPE_PARCELS"),
+        (b'SurfaceNumberOfVertices="642"', b'SurfaceNumberOfVertices="1e9"'),
+        (b'IndexCount="642"', b'IndexCount="643"'),
     ):
         assert old in content
         path.write_bytes(content.replace(old, new))
-        assert_refused(path, word)
+        assert_refused(path)
+
+
+def test_a_brain_model_without_end_takes_no_memory(tmp_path: Path) -> None:
+    from hostile.limits import outcome_of
+
+    path = write_cifti(tmp_path / "x.dscalar.nii", {"left": X})
+    content = path.read_bytes().replace(b"map 3", b"")
+    assert b'IndexCount="642"' in content
+    path.write_bytes(content.replace(b'IndexCount="642"', b'IndexCount="99999642"'))
+    verdict, message = outcome_of(lambda: read_maps(path), tmp_path)
+    assert verdict == "refused", (verdict, message)
 
 
 def test_annotations_with_gaps_and_vertices_in_any_order(tmp_path: Path) -> None:
@@ -394,7 +314,6 @@ def _zeros(n_bytes: int) -> str:
 
 BOMBS: dict[str, Callable[[], tuple[str, bytes]]] = {
     "8 TB in an MGH": lambda: ("a.mgh", _mgh_header(10**6, 1, 1, 2**31 - 1)),
-    "8 TB in an MGZ": lambda: ("a.mgz", gzip.compress(_mgh_header(10**6, 1, 1, 2**31 - 1))),
     "1 GB of zeros": lambda: (
         "a.mgz",
         gzip.compress(_mgh_header(10**6, 1, 1, 256)) + 64 * gzip.compress(bytes(2**24)),
@@ -404,10 +323,8 @@ BOMBS: dict[str, Callable[[], tuple[str, bytes]]] = {
     "1 GB of zeros in an npz": lambda: ("a.npz", _zip(x=_npy_of("(250, 1000000)") + bytes(10**9))),
     "a type of 4 GB": lambda: ("a.npz", _zip(x=_npy_of("(3,)", "<U1000000000"))),
     "a header that nests": lambda: ("a.npy", _npy("(" * 4000 + ")" * 4000)),
-    "a header of signs": lambda: ("a.npy", _npy("-" * 9000 + "1")),
     "a negative shape": lambda: ("a.npy", _npy_of("(-3, -642)") + bytes(8000)),
     "4 GB of morph": lambda: ("lh.area", b"\xff\xff\xff" + struct.pack(">3i", 2**30, 0, 1)),
-    "a MATLAB type that is none": lambda: ("a.mat", _mat(8, 819_840, bytes(819_840))),
     "a MATLAB type out of bounds": lambda: ("a.mat", _mat(65_535, 819_840, bytes(819_840))),
     "MATLAB data of 4 GB": lambda: ("a.mat", _mat(9, 2**32 - 1)),
     "MATLAB data of other size": lambda: ("a.mat", _mat(9, 8, bytes(8))),
@@ -421,7 +338,6 @@ BOMBS: dict[str, Callable[[], tuple[str, bytes]]] = {
         _gii('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>', "&e;"),
     ),
     "elements without end": lambda: ("a.gii", _gii(inside="<MD/>" * 300_000)),
-    "arrays without end": lambda: ("a.gii", b"<GIFTI>" + b"<DataArray/>" * 300_000),
     "values without end": lambda: (
         "a.gii",
         _gii(inside="<MD><Name>a</Name><Value>" + "A" * 2**24 + "</Value></MD>"),

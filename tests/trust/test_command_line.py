@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -103,38 +102,9 @@ def test_unusual_names_are_read(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(place)
-    assert (
-        main(
-            [
-                "fit",
-                *READ,
-                "--n-components",
-                "2",
-                "-o",
-                "out",
-                "--dry-run",
-                "--level",
-                "99999999999",
-                "--",
-                name,
-            ]
-        )
-        == 0
-    )
+    words = ["--n-components", "2", "-o", "out", "--dry-run", "--level", "99999999999", "--"]
+    assert main(["fit", *READ, *words, name]) == 0
     assert "4 subjects" in capsys.readouterr().out
-
-
-def test_too_little_memory_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def greedy(*args: Any, **more: Any) -> None:
-        raise MemoryError("Unable to allocate 7. EiB")
-
-    monkeypatch.setattr("icofactor.cli.demo.run_demo", greedy)
-    assert main(["demo", str(tmp_path / "out"), "-q"]) == 2
-    assert capsys.readouterr().err == (
-        "icofactor demo: not enough memory (Unable to allocate 7. EiB): fit fewer maps, or use a cohort store\n"
-    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")

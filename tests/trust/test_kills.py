@@ -102,6 +102,9 @@ def test_killed_fits_lose_nothing(processes: Any, maps: Path, tmp_path: Path) ->
             os.kill(child.pid, signal.SIGKILL)
         child.join()
         n_killed += child.exitcode == -signal.SIGKILL
+        if child.exitcode == 0:
+            # The machine was busier when the duration was measured.
+            duration *= 0.9
         result = seed_of_whole_fit(out)
         assert result in ({run} if child.exitcode == 0 else {seed, run})
         seed = result

@@ -103,7 +103,8 @@ def save_model(
     overwrite: bool = False,
 ) -> None:
     """Write a fitted model; the file appears whole or not at all."""
-    design, refined = model.design_, model.refined_
+    design = model.design_
+    refined = model.refined_
     attributes = {name: getattr(model, f"{name}_") for name in attribute_names()}
     record = ModelRecord(
         parameters=_parameters(model),
@@ -116,14 +117,16 @@ def save_model(
 
 
 def model_at(path: str | os.PathLike[str]) -> Path:
-    """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
-    place = Path(path)
-    if place.is_dir() and not (place / MODEL).is_file():
+    """Return the model's file: itself, or the one in a folder that `icofactor fit` wrote."""
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    if not (file / MODEL).is_file():
         raise ModelFileError(
-            place,
+            file,
             f"contains no {MODEL}; give the folder that icofactor fit wrote, or the model itself",
         )
-    return place / MODEL if place.is_dir() else place
+    return file / MODEL
 
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
@@ -152,9 +155,9 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     """
     # A folder may be replaced while it is read.
     with reading(Path(path)) if os.path.isdir(path) else nullcontext():
-        place = model_at(path)
-        record = MODEL_FILE.load(place)
-    with MODEL_FILE.naming(place):
+        file = model_at(path)
+        record = MODEL_FILE.load(file)
+    with MODEL_FILE.naming(file):
         return _fitted(record)
 
 
@@ -190,8 +193,8 @@ def match_components(
     >>> match.similarity.shape
     (3,)
     """
-    one, other = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
-    return matching.match_components(one, other, weights)
+    models = [load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b)]
+    return matching.match_components(*models, weights)
 
 
 def attribute_names() -> list[str]:
@@ -280,7 +283,8 @@ def _check(
 
 def _check_solutions(record: ModelRecord, sites: Sites) -> None:
     """Refuse solutions that do not match the faces of the statistics."""
-    n_columns, n_roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
+    n_columns = len(record.statistics.faces)
+    n_roots = record.statistics.root_L.shape[1]
     if len(record.solution.B) != n_columns or n_roots != sites.n_roots:
         raise Unreadable(
             f"is damaged: {n_columns} faces and {n_roots} roots do not match its solution and sites"

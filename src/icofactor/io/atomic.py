@@ -105,10 +105,8 @@ def with_final_name(problem: OSError, temporary: Path, target: Path) -> OSError:
         # NumPy raises "400 requested and 8 written" where the disk is full.
         text = f"could not be written completely ({problem}): is the disk full?"
         return OSError(errno.EIO, text, str(target))
-    # Writing to a full disk names no file: the newest one is being written.
-    files = [path for path in temporary.rglob("*") if path.is_file()]
-    newest = max(files, key=lambda path: path.stat().st_mtime_ns, default=temporary)
-    path = Path(problem.filename or newest)
+    # Writing to a full disk names no file.
+    path = Path(problem.filename or temporary)
     if problem.errno is None or not path.is_relative_to(temporary):
         return problem
     return OSError(problem.errno, problem.strerror, str(target / path.relative_to(temporary)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from icofactor.errors import (
 )
 from icofactor.io.atomic import atomic_path
 from icofactor.io.gifti import (
+    check_ending,
     check_labels,
     label_table,
     map_names,
@@ -25,10 +25,9 @@ from icofactor.io.gifti import (
 from icofactor.io.guard import (
     Unreadable,
     check_growth,
+    check_size,
     check_vertices,
     open_file,
-    read_numbers,
-    volume,
 )
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.types import Maps
@@ -43,107 +42,46 @@ _LARGEST_XML = 2**27
 _EXTENSION_CODE = 32
 # float32 holds whole numbers up to this one.
 _LARGEST_KEY = 2**24
-_CIFTI_INTENTS = range(3000, 3100)
-
-
-@dataclass(frozen=True)
-class _Cifti:
-    """A CIFTI-2 file.
-
-    Attributes
-    ----------
-    values : (n_columns, n_maps), mapped.
-    scaling : slope and intercept of the values; (None, None) if there is none.
-    along : what the maps are, and what the columns are, e.g. ("SCALARS", "BRAIN_MODELS").
-    map_axis, column_axis : nibabel's description of both.
-    """
-
-    values: NDArray[Any]
-    scaling: tuple[float | None, float | None]
-    along: tuple[str, str]
-    map_axis: Any
-    column_axis: Any
-
-    def scaled(
-        self,
-        rows: slice,
-    ) -> NDArray[Any]:
-        """Return maps × the columns of a slice, in the units of the file."""
-        slope, intercept = self.scaling
-        values = self.values[rows].T
-        if slope is None or intercept is None or (slope, intercept) == (1.0, 0.0):
-            return values
-        return values * slope + intercept
-
-    def check(
-        self,
-        kinds: tuple[str, ...],
-        columns: str,
-    ) -> None:
-        """Refuse files of another kind."""
-        maps_kind, columns_kind = self.along
-        if maps_kind not in kinds or columns_kind != columns:
-            raise Unreadable(
-                f"contains {columns_kind} × {maps_kind}; {columns} × {' or '.join(kinds)} are read"
-            )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the maps, if each has one."""
-        names = tuple(named_map.map_name or "" for named_map in self.map_axis.named_maps)
-        return names if len(names) == self.values.shape[1] and all(names) else ()
 
 
 def read_cifti(path: Path) -> Maps:
     """Read a dscalar or dtseries file, with NaN at vertices of the cortex that it leaves out."""
-    file = _open(path)
-    file.check(("SCALARS", "SERIES"), "BRAIN_MODELS")
-    structures = {model.brain_structure for model in file.column_axis.brain_models}
+    header, values = _open(path, "BRAIN_MODELS", ("SCALARS", "SERIES"))
+    structures = {model.brain_structure for model in header.matrix.get_index_map(1).brain_models}
     n_others = len(structures - set(_SIDES))
     notes = (f"left out {counted(n_others, 'structure')}, not of the cortex",) if n_others else ()
+    parts = _hemispheres(header, values)
+    axis = header.get_axis(0)
     # Only a time series says how far its maps are apart.
-    series = file.along[0] == "SERIES"
-    reader = "CIFTI-2 dtseries" if series else "CIFTI-2 dscalar"
-    step = _step(file.map_axis) if series else None
-    return Maps(_hemispheres(file), reader, file.names, step=step, notes=notes)
-
-
-def _step(axis: Any) -> float | None:
-    """Return the seconds between two maps of a series."""
-    if axis.series_unit != "SECOND":
-        return None
-    step = float(axis.series_step * 10.0**axis.series_exponent)
-    if not 0 < step < np.inf:
+    if not hasattr(axis, "step"):
+        names = _names(header, values.shape[0])
+        return Maps(parts, "CIFTI-2 dscalar", names, notes=notes)
+    step = float(axis.step) if axis.unit == "SECOND" else None
+    if step is not None and not 0 < step < np.inf:
         raise Unreadable(f"has {step} seconds between its maps")
-    return step
+    return Maps(parts, "CIFTI-2 dtseries", step=step, notes=notes)
 
 
 def read_pscalar(path: Path) -> Maps:
     """Read the values of parcels, and where the parcels lie."""
-    file = _open(path)
-    file.check(("SCALARS",), "PARCELS")
-    parcels = list(file.column_axis.parcels)
-    if len(parcels) != len(file.values):
-        raise Unreadable(f"lists {len(parcels)} parcels for {len(file.values)} columns")
-    keys = {}
-    for surface in file.column_axis.surfaces:
-        n_vertices = surface.surface_number_of_vertices
-        check_vertices(n_vertices)
-        keys[surface.brain_structure] = np.full(n_vertices, -1, dtype=np.int64)
-    for key, parcel in enumerate(parcels):
-        for vertices in parcel.vertices:
-            # NumPy refuses vertices that the surface does not have.
-            if vertices.brain_structure in keys and hasattr(vertices, "array"):
-                keys[vertices.brain_structure][vertices.array] = key
-    names = tuple(escaped(parcel.name.strip()) for parcel in parcels)
+    header, values = _open(path, "PARCELS", ("SCALARS",))
+    parcels = header.get_axis(1)
+    atlas = {}
+    names = tuple(escaped(name.strip()) for name in parcels.name.tolist())
     table = dict(enumerate(names))
-    atlas = {
-        _SIDES[structure]: (key_of_vertex, table)
-        for structure, key_of_vertex in keys.items()
-        if structure in _SIDES and (key_of_vertex >= 0).any()
-    }
-    values = np.asarray(file.scaled(slice(None)), dtype=np.float64)
-    return Maps({None: values}, "CIFTI-2 pscalar", file.names, regions=names, atlas=atlas)
+    for structure, n_vertices in parcels.nvertices.items():
+        check_vertices(n_vertices)
+        keys = np.full(n_vertices, -1, dtype=np.int64)
+        for key, vertices in enumerate(parcels.vertices):
+            # NumPy refuses vertices that the surface does not have.
+            keys[np.asarray(vertices.get(structure, ()), dtype=np.int64)] = key
+        if structure in _SIDES and (keys >= 0).any():
+            atlas[_SIDES[structure]] = (keys, table)
+    matrix = np.asarray(values, dtype=np.float64)
+    if len(parcels) != matrix.shape[1]:
+        raise Unreadable(f"lists {len(parcels)} parcels for {matrix.shape[1]} columns")
+    names_of_maps = _names(header, len(matrix))
+    return Maps({None: matrix}, "CIFTI-2 pscalar", names_of_maps, regions=names, atlas=atlas)
 
 
 def read_dlabel(path: Path) -> dict[str | None, tuple[NDArray[np.int64], dict[int, str]]]:
@@ -151,81 +89,92 @@ def read_dlabel(path: Path) -> dict[str | None, tuple[NDArray[np.int64], dict[in
 
     Of several maps the first is read.
     """
-    file = _open(path)
-    file.check(("LABELS",), "BRAIN_MODELS")
+    header, values = _open(path, "BRAIN_MODELS", ("LABELS",))
     # Each map has a table of its own.
-    labels = next(iter(file.map_axis.named_maps)).label_table
-    names = {key: escaped(label.label or "") for key, label in labels.items()}
+    table = header.get_axis(0).label[0]
+    names = {key: escaped(name or "") for key, (name, _) in table.items()}
     regions = {}
-    for side, values in _hemispheres(file).items():
-        keys = np.nan_to_num(values[0], nan=-1.0)
+    for side, maps in _hemispheres(header, values).items():
+        keys = np.nan_to_num(maps[0], nan=-1.0)
         if (np.abs(keys) >= _LARGEST_KEY).any() or (keys % 1).any():
             raise Unreadable(f"contains labels that are not whole numbers below {_LARGEST_KEY}")
         regions[side] = (keys.astype(np.int64), names)
     return regions
 
 
-def _open(path: Path) -> _Cifti:
-    """Read the headers of a CIFTI-2 file and map its values."""
+def _open(path: Path, columns: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
+    """Return nibabel's header of a CIFTI-2 file and its values, maps × columns, not read yet.
+
+    Parameters
+    ----------
+    columns, kinds : what its columns must be, and its maps, e.g. "BRAIN_MODELS" and ("SCALARS",).
+    """
+    from nibabel.arrayproxy import ArrayProxy
     from nibabel.nifti2 import Nifti2Header
 
     from icofactor.io.xml import CiftiParser
 
     with open_file(path) as stream:
-        header = Nifti2Header(stream.read(_HEADER), check=False)
-        offset = header.get_data_offset()
-        if int(header["sizeof_hdr"]) != _HEADER:
+        nifti = Nifti2Header(stream.read(_HEADER), check=False)
+        offset = nifti.get_data_offset()
+        if int(nifti["sizeof_hdr"]) != _HEADER or not _HEADER < offset <= _LARGEST_XML:
             raise Unreadable("is not a CIFTI-2 file; NIfTI-1 volumes and CIFTI-1 are not read")
-        if int(header["intent_code"]) not in _CIFTI_INTENTS:
-            raise Unreadable("is a NIfTI-2 file, but not CIFTI")
-        if not _HEADER < offset <= _LARGEST_XML:
-            raise Unreadable(f"says that its data begin at byte {offset}")
         extensions = stream.read(offset - _HEADER)
-    shape = header.get_data_shape()
-    if len(shape) != 6 or volume(shape[:4]) != 1 or min(shape[4:]) < 1:
-        raise Unreadable(f"has dimensions {shape}; maps × brain ordinates are read")
     # Four bytes say that extensions follow; each begins with its size and code.
-    order = header.endianness
     position = 4
     code = None
     while code != _EXTENSION_CODE:
-        size, code = np.frombuffer(extensions, f"{order}i4", 2, position).tolist()
+        size, code = np.frombuffer(extensions, f"{nifti.endianness}i4", 2, position).tolist()
         xml = extensions[position + 8 : position + size]
         position += max(size, 8)
     parser = CiftiParser()
     parser.parse(string=xml.rstrip(b"\0"))
-    # One axis may stand for both dimensions, as in a connectome.
-    axes = {}
-    for axis in parser.header.matrix:
-        axes.update(dict.fromkeys(axis.applies_to_matrix_dimension, axis))
-    n_maps, n_columns = shape[4:]
-    # The maps are the faster axis.
-    values = read_numbers(path, None, header.get_data_dtype(), offset, (n_maps, n_columns)).T
-    kinds = [axes[i].indices_map_to_data_type.removeprefix("CIFTI_INDEX_TYPE_") for i in (0, 1)]
-    return _Cifti(values, header.get_slope_inter(), (kinds[0], kinds[1]), axes[0], axes[1])
+    header = parser.header
+    dimensions = [
+        header.matrix.get_index_map(i).indices_map_to_data_type.removeprefix("CIFTI_INDEX_TYPE_")
+        for i in (1, 0)
+    ]
+    if dimensions[0] != columns or dimensions[1] not in kinds:
+        raise Unreadable(
+            f"contains {' × '.join(dimensions)}; {columns} × {' or '.join(kinds)} are read"
+        )
+    # Four dimensions of NIfTI are not used.
+    *unused, n_maps, n_columns = nifti.get_data_shape()
+    shape = (n_maps, n_columns)
+    if unused != [1, 1, 1, 1] or min(shape) < 1:
+        raise Unreadable(f"has dimensions {unused}, {shape}; maps × brain ordinates are read")
+    dtype = nifti.get_data_dtype()
+    check_size(path.stat().st_size, offset, shape, dtype)
+    slope, intercept = nifti.get_slope_inter()
+    return header, ArrayProxy(path, (shape, dtype, offset, slope or 1.0, intercept or 0.0))
 
 
-def _hemispheres(file: _Cifti) -> dict[str | None, NDArray[np.float32]]:
+def _names(header: Any, n_maps: int) -> tuple[str, ...]:
+    """Return the names of the maps, if each has one."""
+    names = tuple(header.get_axis(0).name.tolist())
+    return names if len(names) == n_maps and all(names) else ()
+
+
+def _hemispheres(header: Any, values: Any) -> dict[str | None, NDArray[np.float32]]:
     """Return hemisphere → its maps on all vertices, NaN where the file has none."""
     parts: dict[str | None, NDArray[np.float32]] = {}
-    for model in file.column_axis.brain_models:
+    n_maps, n_columns = values.shape
+    for model in header.matrix.get_index_map(1).brain_models:
         side = _SIDES.get(model.brain_structure)
         if side is None:
             continue
-        if side in parts:
-            raise Unreadable(f"has the {side} cortex twice")
-        vertices = getattr(model.vertex_indices, "array", np.empty(0, dtype=np.int64))
         n_vertices = model.surface_number_of_vertices
         check_vertices(n_vertices)
-        end = model.index_offset + model.index_count
-        if not 0 <= model.index_offset <= end <= len(file.values):
-            raise Unreadable(f"has brain models beyond its {len(file.values)} brain ordinates")
-        if len(vertices) != model.index_count or len(np.unique(vertices)) != len(vertices):
-            raise Unreadable(f"lists vertices of the {side} cortex that are too few or double")
         # A file of one vertex may claim the surface of millions.
-        check_growth(4 * n_vertices * file.values.shape[1], file.values.nbytes)
-        maps = np.full((file.values.shape[1], n_vertices), np.nan, dtype=np.float32)
-        maps[:, vertices] = file.scaled(slice(model.index_offset, end))
+        check_growth(4 * n_vertices * n_maps, 4 * n_columns * n_maps)
+        vertices = getattr(model.vertex_indices, "array", np.empty(0, dtype=np.int64))
+        columns = slice(model.index_offset, model.index_offset + model.index_count)
+        is_inside = 0 <= columns.start <= columns.stop <= n_columns
+        n_unique = len(np.unique(vertices))
+        if side in parts or not is_inside or not n_unique == len(vertices) == model.index_count:
+            raise Unreadable(f"is damaged: its {side} cortex is there twice, or has wrong vertices")
+        maps = np.full((n_maps, n_vertices), np.nan, dtype=np.float32)
+        maps[:, vertices] = values[:, columns]
         parts[side] = maps
     if not parts:
         raise Unreadable("contains no cortex: none of its brain models is a surface")
@@ -297,7 +246,7 @@ def write_dscalar(
     """
     from nibabel.cifti2 import ScalarAxis
 
-    _check_ending(path, ".dscalar.nii")
+    check_ending(path, ".dscalar.nii")
     used, axis = _brain_models("maps", np.shape(maps), hemi, mask)
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     scalars = ScalarAxis(map_names(names, len(values)))
@@ -325,19 +274,11 @@ def write_dlabel(
     """
     from nibabel.cifti2 import LabelAxis
 
-    _check_ending(path, ".dlabel.nii")
+    check_ending(path, ".dlabel.nii")
     values, rgb = check_labels(labels, names, colours)
     used, axis = _brain_models("labels", values.shape, hemi, mask)
     table = LabelAxis(["winner-takes-all"], [label_table(names, rgb)])
     return _save(path, values[None, used], table, axis, "ConnDenseLabel", overwrite)
-
-
-def _check_ending(
-    path: str | Path,
-    ending: str,
-) -> None:
-    if not str(path).endswith(ending):
-        raise ArgumentError("path", f'must end with "{ending}"; found {shown(str(path))}')
 
 
 def _brain_models(
@@ -364,7 +305,7 @@ def _brain_models(
     models = [
         BrainModelAxis.from_mask(half, _STRUCTURES[side]) for side, half in halves if half.any()
     ]
-    return used, models[0] if len(models) == 1 else models[0] + models[1]
+    return used, sum(models[1:], models[0])
 
 
 def _save(

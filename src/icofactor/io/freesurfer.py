@@ -1,4 +1,4 @@
-"""FreeSurfer's own formats: MGH and MGZ, morph files such as lh.thickness, geometry, annotations."""
+"""FreeSurfer's formats: MGH and MGZ, morph files such as lh.thickness, geometry, annotations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icofactor.errors import (
-    ArgumentError,
     escaped,
-    shown,
 )
 from icofactor.io.atomic import atomic_path
-from icofactor.io.gifti import check_labels
+from icofactor.io.gifti import check_ending, check_labels
 from icofactor.io.guard import (
     Unreadable,
     check_vertices,
@@ -29,10 +27,9 @@ from icofactor.io.types import Maps
 Labels = tuple[NDArray[np.int64], dict[int, str]]
 # FreeSurfer's own colour of what is unknown.
 UNKNOWN = (25, 5, 25)
-# The first three bytes of morph files, and of surfaces of triangles and of quadrangles.
+# The first three bytes of morph files, and of surfaces of triangles.
 MORPH_MAGIC = b"\xff\xff\xff"
 _TRIANGLES = b"\xff\xff\xfe"
-SURFACE_MAGICS = (_TRIANGLES, b"\xff\xff\xfd")
 _MGH_HEADER = 284
 _MORPH_HEADER = 15
 # FreeSurfer begins a surface with "created by ... on ..." and an empty line of at most this length.
@@ -63,8 +60,6 @@ def read_morph(path: Path) -> Maps:
     """Read a FreeSurfer morph ("curv") file such as lh.thickness, of the format since 1999."""
     with open_file(path) as file:
         header = file.read(_MORPH_HEADER)
-    if len(header) < _MORPH_HEADER or not header.startswith(MORPH_MAGIC):
-        raise Unreadable("is not a FreeSurfer morph file")
     n_vertices, _, per_vertex = np.frombuffer(header, ">i4", 3, 3).tolist()
     check_vertices(n_vertices)
     size = _MORPH_HEADER + 4 * n_vertices
@@ -78,11 +73,11 @@ def read_morph(path: Path) -> Maps:
 def read_geometry(path: Path) -> tuple[NDArray, NDArray]:
     """Read points (V, 3) and triangles (F, 3) of a FreeSurfer file such as lh.sphere."""
     with open_file(path) as file:
-        magic = file.read(3)
-        if magic in (MORPH_MAGIC, *SURFACE_MAGICS[1:]):
-            raise Unreadable("is a surface of quadrangles or a map; convert it with mris_convert")
-        if magic != _TRIANGLES:
-            raise Unreadable("is neither GIFTI (.surf.gii) nor FreeSurfer geometry")
+        if file.read(len(_TRIANGLES)) != _TRIANGLES:
+            raise Unreadable(
+                "is neither GIFTI (.surf.gii) nor FreeSurfer geometry of triangles; convert it "
+                "with mris_convert"
+            )
         file.readline(_LONGEST_LINE)
         file.readline(_LONGEST_LINE)
         n_points, n_triangles = _whole_numbers(file, 2).tolist()
@@ -191,8 +186,7 @@ def write_annot(
     """
     from nibabel.freesurfer import write_annot as write
 
-    if not str(path).endswith(".annot"):
-        raise ArgumentError("path", f'must end with ".annot"; found {shown(str(path))}')
+    check_ending(path, ".annot")
     values, rgb = check_labels(labels, names, colours)
     table = np.zeros((len(names) + 1, 5), dtype=np.int32)
     table[:, :3] = [UNKNOWN, *rgb]

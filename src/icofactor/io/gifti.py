@@ -60,10 +60,8 @@ def parse_gifti(path: Path) -> Gifti:
     with open_file(path) if content is None else io.BytesIO(content) as stream:
         parser.parse(fptr=stream)
     image = parser.img
-    if image is None:
-        raise Unreadable("is not a GIFTI file")
-    if not image.darrays or any(array.data is None for array in image.darrays):
-        raise Unreadable("has no data arrays, or one without data")
+    if not image or not image.darrays or any(array.data is None for array in image.darrays):
+        raise Unreadable("is not a GIFTI file, or has an array without data")
     # Workbench names the hemisphere in the file's metadata, FreeSurfer in an array's.
     metadata = [image.meta, *(array.meta for array in image.darrays)]
     sides = [_SIDES[meta[_STRUCTURE]] for meta in metadata if meta.get(_STRUCTURE) in _SIDES]
@@ -76,10 +74,8 @@ def read_gifti(path: Path) -> Maps:
     """Read the maps of a shape or func file; CAT12 writes the surface into the same file."""
     content = parse_gifti(path)
     arrays = [array for array in content.arrays if array.intent not in (POINTS, TRIANGLES)]
-    if not arrays:
-        raise Unreadable("is a surface (points and triangles), not a map")
-    if any(array.intent == LABELS for array in arrays):
-        raise Unreadable("contains labels, not a map")
+    if not arrays or any(array.intent == LABELS for array in arrays):
+        raise Unreadable("is a surface or contains labels; it is not a map")
     sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
@@ -146,7 +142,6 @@ def write_maps(
         GiftiDataArray(
             np.ascontiguousarray(row),
             intent="NIFTI_INTENT_SHAPE",
-            datatype="NIFTI_TYPE_FLOAT32",
             meta={"Name": label},
         )
         for row, label in zip(values, map_names(names, len(values)), strict=True)
@@ -186,8 +181,8 @@ def write_surface(
     points = np.asarray(coordinates, dtype=np.float32)
     triangles = np.asarray(faces, dtype=np.int32)
     arrays = [
-        GiftiDataArray(points, "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"),
-        GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"),
+        GiftiDataArray(points, "NIFTI_INTENT_POINTSET"),
+        GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE"),
     ]
     return _save(path, hemi, arrays)
 
@@ -235,7 +230,6 @@ def write_label_gii(
     array = GiftiDataArray(
         values,
         intent="NIFTI_INTENT_LABEL",
-        datatype="NIFTI_TYPE_INT32",
         meta={"Name": "winner-takes-all"},
     )
     return _save(path, hemi, [array], labeltable=table, overwrite=overwrite)
@@ -252,17 +246,18 @@ def label_table(
     return table
 
 
+def check_ending(path: str | Path, ending: str) -> None:
+    """Refuse a path whose ending tells other programs that it holds something else."""
+    if not str(path).endswith(ending):
+        raise ArgumentError("path", f"must end with {ending}; found {shown(str(path))}")
+
+
 def check_labels(
     labels: ArrayLike, names: Sequence[str], colours: ArrayLike
 ) -> tuple[NDArray, NDArray]:
     """Return labels as int32 and colours as uint8; each label needs a name and its own colour."""
     values = np.asarray(labels)
     rgb = np.asarray(colours)
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise ArgumentError(
-            "labels",
-            f"must be whole numbers in one dimension; found {values.dtype}, {values.shape}",
-        )
     if rgb.shape != (len(names), 3):
         raise ArgumentError("colours", f"must be one row per name ({len(names)}); {rgb.shape}")
     # An annotation holds colours, not numbers of parcels.
@@ -270,10 +265,10 @@ def check_labels(
         raise ArgumentError(
             "colours", "must be unique: FreeSurfer identifies parcels by their colours"
         )
-    if values.size and not 0 <= values.min() <= values.max() <= len(names):
+    is_whole = values.ndim == 1 and values.dtype.kind in "iu"
+    if not is_whole or not np.isin(values, range(len(names) + 1)).all():
         raise ArgumentError(
-            "labels",
-            f"must be between 0 and {len(names)}; found {values.min()} to {values.max()}",
+            "labels", f"must be whole numbers from 0 to {len(names)} in one dimension"
         )
     return values.astype(np.int32), rgb.astype(np.uint8)
 
@@ -290,8 +285,7 @@ def _save(
     """Write arrays of one hemisphere."""
     import nibabel as nib
 
-    if not str(path).endswith(".gii"):
-        raise ArgumentError("path", f'must end with ".gii"; found {shown(str(path))}')
+    check_ending(path, ".gii")
     # Other tools take a GIFTI file to be of one surface.
     if len(hemispheres(hemi)) > 1:
         raise ArgumentError("hemi", f"must be 'left' or 'right', one per file; found {hemi!r}")

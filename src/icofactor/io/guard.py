@@ -1,4 +1,4 @@
-"""The guard before every reader: plain files, sizes that the file explains, errors with its name."""
+"""The guard before every reader: plain files, plausible sizes, errors with the file's name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST = 200
 
 
 class Unreadable(ValueError):
-    """The content of a file is invalid. The message omits the name of the file; `naming` adds it."""
+    """The content of a file is invalid. The message omits the file's name; `naming` adds it."""
 
 
 @contextmanager
@@ -61,8 +61,6 @@ def naming(
     except IsADirectoryError:
         raise error(path, "is a folder, not a file") from None
     except Unreadable as problem:
-        if str(problem).startswith(("is truncated", "is empty")):
-            ending = ending or "; copy it from its source again"
         raise error(path, f"{problem}{ending}") from None
     # nibabel, NumPy, zipfile, zlib and expat raise many types of errors for damaged files.
     except Exception as problem:
@@ -105,7 +103,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def denying(path: str | os.PathLike[str]) -> Path:
-    """Return what keeps a path from being read: a folder above it that may not be searched, or it."""
+    """Return what keeps a path from being read: itself, or a folder that may not be searched."""
     path = Path(path)
     for candidate in (path, *path.parents):
         try:
@@ -161,7 +159,7 @@ def check_growth(
     size: int,
     file_size: int,
 ) -> None:
-    """Refuse `size` bytes of data in a file of `file_size` bytes if compression cannot explain it."""
+    """Refuse `size` bytes of data in `file_size` bytes if compression cannot explain it."""
     if size > FREE_SIZE and size > MAX_EXPANSION * file_size:
         raise Unreadable(
             f"claims {size / 2**30:.3g} GiB of data in {file_size} bytes; check its origin"
@@ -189,6 +187,20 @@ def read_content(path: Path) -> bytes | None:
     return bytes(content)
 
 
+def check_size(
+    file_size: int,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+) -> None:
+    """Refuse a file that is shorter than its numbers."""
+    size = volume(shape) * dtype.itemsize
+    if not 0 <= offset <= file_size - size:
+        raise Unreadable(
+            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {file_size}"
+        )
+
+
 def read_numbers(
     path: Path,
     content: bytes | None,
@@ -202,12 +214,8 @@ def read_numbers(
     ----------
     content : what `read_content` returned.
     """
-    size = volume(shape) * dtype.itemsize
     available = path.stat().st_size if content is None else len(content)
-    if not 0 <= offset <= available - size:
-        raise Unreadable(
-            f"is truncated: {size} bytes of data should begin at byte {offset}; it has {available}"
-        )
+    check_size(available, offset, shape, dtype)
     if content is not None:
         return np.frombuffer(content, dtype, volume(shape), offset).reshape(shape, order="F")
     with open_file(path) as file:

@@ -55,9 +55,5 @@ def parse_json(text: str | bytes) -> Any:
             # A half of a character could not be written again.
             json.dumps(content, ensure_ascii=False).encode()
         return content
-    except RecursionError:
-        raise Unreadable("is JSON nested too deeply") from None
-    except UnicodeError:
-        raise Unreadable("is JSON with broken characters") from None
-    except json.JSONDecodeError as problem:
+    except (RecursionError, UnicodeError, json.JSONDecodeError) as problem:
         raise Unreadable(f"is not valid JSON, or is truncated ({brief(problem)})") from None

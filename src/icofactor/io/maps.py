@@ -28,7 +28,6 @@ from icofactor.io.cifti import (
 )
 from icofactor.io.freesurfer import (
     MORPH_MAGIC,
-    SURFACE_MAGICS,
     Labels,
     read_annot,
     read_mgh,
@@ -89,15 +88,11 @@ _OTHER_ENDINGS = (
     ".tsv",
     ".mat",
 )
-# What is unknown by its ending and its first bytes: ending → what to do.
-_ADVICE = {
-    ".stats": "contains statistics of one subject; aparcstats2table makes tables of them to read",
-    ".xlsx": "is a spreadsheet; save it as CSV",
-    ".xls": "is a spreadsheet; save it as CSV",
-    ".ods": "is a spreadsheet; save it as CSV",
-    "": "has an unknown format; MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of mri_surf2surf, "
-    ".npy, .npz, .mat, and numbers in .txt and .csv are read",
-}
+_ADVICE = (
+    "is not a map in a known format: MGH, FreeSurfer morph, GIFTI, CIFTI-2, NIfTI of "
+    "mri_surf2surf, .npy, .npz, .mat, and numbers in .txt and .csv are read. Save spreadsheets as CSV; make a "
+    "table of .stats files with aparcstats2table"
+)
 # Files beside maps have these endings, too; a hemisphere in the name tells them apart.
 _BY_SIDE = re.compile(r".*[._](left|right)(_\w+)?\.txt|[lr]h\..*\.nii(\.gz)?")
 
@@ -176,8 +171,8 @@ def read_npz(
             return load_member(archive, name)
 
         mask = member(_MASK_KEYS, n_sites)
-        names = _texts(member(SUBJECT_KEYS, n_maps))
-        regions = _texts(member(_REGION_KEYS, n_sites))
+        names = tuple(member(SUBJECT_KEYS, n_maps).astype(str).tolist())
+        regions = tuple(member(_REGION_KEYS, n_sites).astype(str).tolist())
         columns = {
             name: load_member(archive, name) for name, shape in shapes.items() if shape == (n_maps,)
         }
@@ -191,13 +186,6 @@ def read_npz(
     left_out = [name for name, shape in shapes.items() if len(shape) == 1 and shape[0] != n_maps]
     notes = (f"left out {', '.join(left_out)}: not one value per map",) if left_out else ()
     return Maps(parts, "npz", names, columns, used, array, notes=notes, regions=regions)
-
-
-def _texts(names: np.ndarray) -> tuple[str, ...]:
-    return tuple(
-        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-        for name in names.tolist()
-    )
 
 
 def _check_maps(
@@ -226,16 +214,14 @@ def _choose(
             side, stem = side_of(name)
             groups.setdefault(stem, {})[side] = name
     if measure in headers:
-        keys = {side_of(measure)[0]: measure}
-    elif len(groups) == 1:
-        keys = next(iter(groups.values()))
-    else:
-        keys = {} if measure is None else groups.get(measure, {})
-    if not keys or (len(keys) > 1 and None in keys):
+        groups = {measure: {side_of(measure)[0]: measure}}
+    elif measure in groups:
+        groups = {measure: groups[measure]}
+    keys = next(iter(groups.values()), {})
+    if len(groups) != 1 or (len(keys) > 1 and None in keys):
         listed = ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
-        wrong = "" if measure is None else f"none is called {shown(measure)}; "
         raise Unreadable(
-            f"contains {escaped(listed) or 'no arrays'}; {wrong}name the one to read with "
+            f"contains {escaped(listed) or 'no arrays'}; name the one to read with "
             "--measure (measure=)"
         )
     # Before anything is loaded: a transposed matrix may be large.
@@ -264,9 +250,7 @@ def read_maps(
     """
     path = Path(path)
     with reading(path):
-        check_regular(path)
-        if path.stat().st_size == 0:
-            raise Unreadable("is empty")
+        _check_file(path)
         name = path.name.lower()
         if name.endswith(".npz"):
             return read_npz(path, measure)
@@ -289,12 +273,15 @@ def read_maps(
         return _read_unnamed(path)
 
 
+def _check_file(path: Path) -> None:
+    check_regular(path)
+    if path.stat().st_size == 0:
+        raise Unreadable("is empty")
+
+
 def _read_text(path: Path) -> Maps:
     maps = read_text_maps(path)
-    shape = maps.parts[None].shape
-    if shape[1] == 2 and shape[0] in _MESHES:
-        raise Unreadable("has two numbers on each line; write decimal points, not commas")
-    _check_maps(shape, maps.parts[None].dtype)
+    _check_maps(maps.parts[None].shape, maps.parts[None].dtype)
     return maps
 
 
@@ -317,12 +304,10 @@ def _is_nifti1(path: Path) -> bool:
 def _read_unnamed(path: Path) -> Maps:
     """Read FreeSurfer's own files, which have no ending; their first bytes tell."""
     with open_file(path) as file:
-        magic = file.read(3)
-    if magic == MORPH_MAGIC:
-        return read_morph(path)
-    if magic in SURFACE_MAGICS:
-        raise Unreadable("is a surface (points and triangles), not a map")
-    raise Unreadable(_ADVICE.get(path.suffix.lower(), _ADVICE[""]))
+        magic = file.read(len(MORPH_MAGIC))
+    if magic != MORPH_MAGIC:
+        raise Unreadable(_ADVICE)
+    return read_morph(path)
 
 
 def read_labels(path: Path) -> dict[str | None, Labels]:
@@ -330,9 +315,7 @@ def read_labels(path: Path) -> dict[str | None, Labels]:
 
     The ending .annot, .label.gii or .dlabel.nii tells the format.
     """
-    check_regular(path)
-    if path.stat().st_size == 0:
-        raise Unreadable("is empty")
+    _check_file(path)
     name = path.name.lower()
     if name.endswith(".annot"):
         return {None: read_annot(path)}

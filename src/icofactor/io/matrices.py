@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import struct
@@ -21,10 +20,10 @@ from icofactor.io.guard import (
     MAX_VERTICES,
     Unreadable,
     check_growth,
+    check_size,
     check_vertices,
     open_file,
     read_content,
-    read_numbers,
     volume,
 )
 from icofactor.io.tables import (
@@ -70,8 +69,7 @@ def read_text_maps(path: Path) -> Maps:
     if not numbers:
         raise Unreadable("contains no numbers")
     if len(set(names)) < len(names):
-        name = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"lists {name[:60]} twice; keep one row per person")
+        raise Unreadable("lists a person twice; keep one row per person")
     values = np.frombuffer(numbers, dtype=np.float64).reshape(n_rows, -1)
     is_single = values.shape[1] == 1
     maps = values.T if is_single else values
@@ -130,33 +128,15 @@ def _number(cell: str) -> float | None:
 
 # ---------------------------------------------------------------------- MATLAB
 
-# Types of data elements in a MAT-file of version 5, and of its arrays (classes).
-_TYPES = {
-    1: "i1",
-    2: "u1",
-    3: "i2",
-    4: "u2",
-    5: "i4",
-    6: "u4",
-    7: "f4",
-    9: "f8",
-    12: "i8",
-    13: "u8",
-}
-_CLASSES = {
-    6: "f8",
-    7: "f4",
-    8: "i1",
-    9: "u1",
-    10: "i2",
-    11: "u2",
-    12: "i4",
-    13: "u4",
-    14: "i8",
-    15: "u8",
-}
-_OTHER_CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse"}
-_MATRIX = 14
+# Types of data elements in a MAT-file of version 5, and the numeric classes of its arrays.
+_TYPES = dict(
+    zip(
+        (*range(1, 8), 9, 12, 13),
+        ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8"],
+        strict=True,
+    )
+)
+_CLASSES = dict(enumerate(["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"], 6))
 _COMPRESSED = 15
 _COMPLEX = 0x0800
 # Bytes of an array before its numbers: flags, dimensions and name.
@@ -165,13 +145,13 @@ _ARRAY_HEADER = 4096
 
 @dataclass(frozen=True)
 class _Variable:
-    """A variable of a MAT-file; its data have not been looked at."""
+    """A numeric array of a MAT-file; its numbers have not been looked at."""
 
     name: str
     shape: tuple[int, ...]
     kind: str
+    element_type: int
     content: memoryview
-    is_compressed: bool
 
 
 def read_mat(
@@ -185,25 +165,19 @@ def read_mat(
     with open_file(path) as file:
         header = file.read(128)
         content = file.read()
-    if header.startswith(b"\x89HDF") or header[124:126] in (b"\x00\x02", b"\x02\x00"):
-        raise Unreadable("is a MATLAB file of version 7.3; save it with -v7")
-    if header[126:128] not in (b"IM", b"MI"):
+    if header[126:128] not in (b"IM", b"MI") or b"\x02" in header[124:126]:
         raise Unreadable("is not a MATLAB file of version 5 to 7; save it with -v7")
     order = "<" if header[126:128] == b"IM" else ">"
-    variables = list(_variables(content, order))
-    variable = _choose(variables, measure)
-    size = volume(variable.shape) * np.dtype(variable.kind).itemsize
-    check_growth(size, len(content))
-    array_content = variable.content
-    if variable.is_compressed:
-        # A number takes at most eight bytes, whatever type holds it.
-        array_content = _inflate(array_content, 8 * volume(variable.shape) + _ARRAY_HEADER)
-    element = next(islice(_elements(array_content, order), 3, None), None)
-    if element is None or element[0] not in _TYPES:
-        raise Unreadable(
-            f"is damaged: the data of {shown(variable.name)} are missing or no numbers"
-        )
-    values = np.frombuffer(element[1], order + _TYPES[element[0]])
+    variable = _choose(list(_variables(content, order)), measure)
+    size = volume(variable.shape)
+    check_growth(size * np.dtype(variable.kind).itemsize, len(content))
+    # A number takes at most eight bytes, whatever type holds it.
+    array_content = _inflated(variable.element_type, variable.content, 8 * size + _ARRAY_HEADER)
+    # Flags, dimensions and name come before the numbers.
+    element_type, numbers = list(islice(_elements(array_content, order), 4))[3]
+    if element_type not in _TYPES:
+        raise Unreadable(f"is damaged: the data of {shown(variable.name)} are no numbers")
+    values = np.frombuffer(numbers, order + _TYPES[element_type])
     return variable.name, values.reshape(variable.shape, order="F").astype(variable.kind)
 
 
@@ -211,21 +185,18 @@ def _variables(
     content: bytes,
     order: str,
 ) -> Iterator[_Variable]:
-    """Return the variables of a file, from what precedes their data."""
+    """Return the numeric arrays of two dimensions in a file, from what precedes their numbers."""
     for element_type, element in _elements(content, order):
-        is_compressed = element_type == _COMPRESSED
-        head = _inflate(element, _ARRAY_HEADER) if is_compressed else element
-        if not is_compressed and element_type != _MATRIX:
-            raise Unreadable(f"is damaged: it contains an element of type {element_type}")
+        head = _inflated(element_type, element, _ARRAY_HEADER)
         flags, dims, name = (data for _, data in islice(_elements(head, order), 3))
         (flag_bits,) = struct.unpack_from(f"{order}I", flags)
-        array_class = flag_bits & 0xFF
-        kind = _CLASSES.get(array_class, _OTHER_CLASSES.get(array_class, "unknown"))
+        kind = _CLASSES.get(flag_bits & 0xFF)
         shape = tuple(np.frombuffer(dims, f"{order}i4").tolist())
-        is_real = not flag_bits & _COMPLEX
-        # MATLAB's names have at most 63 characters.
-        text = escaped(bytes(name[:63]).decode("ascii", "replace"))
-        yield _Variable(text, shape, kind if is_real else "complex", element, is_compressed)
+        is_matrix = len(shape) == 2 and min(shape) > 0 and max(shape) > 1
+        if kind is not None and is_matrix and not flag_bits & _COMPLEX:
+            # MATLAB's names have at most 63 characters.
+            text = escaped(bytes(name[:63]).decode("ascii", "replace"))
+            yield _Variable(text, shape, kind, element_type, element)
 
 
 def _elements(
@@ -238,12 +209,12 @@ def _elements(
     while position + 8 <= len(view):
         element_type, size = struct.unpack_from(f"{order}2I", view, position)
         start = position + 8
-        end = start + size
         if element_type >> 16:
             # A small element: size and type share four bytes, and the other four are its content.
             start = position + 4
-            end = start + min(4, element_type >> 16)
+            size = min(4, element_type >> 16)
             element_type &= 0xFFFF
+        end = start + size
         if end > len(view):
             raise Unreadable("is truncated or damaged: an element is longer than the file")
         yield element_type, view[start:end]
@@ -251,11 +222,14 @@ def _elements(
         position = end if element_type == _COMPRESSED else end + -end % 8
 
 
-def _inflate(
+def _inflated(
+    element_type: int,
     content: memoryview,
     size: int,
 ) -> memoryview:
-    """Return at most so many bytes of a compressed array, without its type and size."""
+    """Return an array; of a compressed one at most so many bytes, without its type and size."""
+    if element_type != _COMPRESSED:
+        return content
     return memoryview(zlib.decompressobj().decompress(content, size))[8:]
 
 
@@ -263,28 +237,17 @@ def _choose(
     variables: list[_Variable],
     measure: str | None,
 ) -> _Variable:
-    """Return the variable called `measure`, or the largest one of two dimensions."""
-    numeric = {
-        variable.name: variable
+    """Return the variable called `measure`, or the largest one."""
+    largest = max((volume(variable.shape) for variable in variables), default=0)
+    candidates = [
+        variable
         for variable in variables
-        if variable.kind in _CLASSES.values()
-        and len(variable.shape) == 2
-        and min(variable.shape) > 0
-        and max(variable.shape) > 1
-    }
-    if measure in numeric:
-        return numeric[measure]
-    largest = max((volume(variable.shape) for variable in numeric.values()), default=0)
-    candidates = list(numeric.values())
-    if measure is None:
-        candidates = [x for x in candidates if volume(x.shape) == largest]
+        if variable.name == measure or (measure is None and volume(variable.shape) == largest)
+    ]
     if len(candidates) == 1:
         return candidates[0]
-    listed = ", ".join(f"{x.name} {x.shape} {x.kind}" for x in variables[:10]) or "nothing"
-    if not numeric:
-        raise Unreadable(f"contains {listed}; save people × vertices as an array of numbers")
-    wrong = "" if measure is None else f"none is called {shown(measure)}; "
-    raise Unreadable(f"contains {listed}; {wrong}name the one to read with --measure (measure=)")
+    listed = ", ".join(f"{x.name} {x.shape}" for x in variables[:10]) or "no matrix of numbers"
+    raise Unreadable(f"contains {listed}; name the one to read with --measure (measure=)")
 
 
 # ---------------------------------------------------------------------- NIfTI
@@ -302,23 +265,18 @@ def read_nifti(
     ----------
     sizes : numbers of vertices of meshes; a file with another number of voxels is a volume.
     """
-    from nibabel.nifti1 import Nifti1Header
+    from nibabel.nifti1 import Nifti1Image
 
     content = read_content(path)
-    with open_file(path) if content is None else io.BytesIO(content) as stream:
-        head = stream.read(348)
-    header = Nifti1Header(head, check=False)
-    shape = header.get_data_shape()
+    content = path.read_bytes() if content is None else content
+    image = Nifti1Image.from_bytes(content)
+    shape = image.shape
     n_vertices = volume(shape[:3])
     if n_vertices not in sizes:
         raise Unreadable(
             f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, not the size of a "
             "known mesh; project it to the surface first (mri_vol2surf)"
         )
-    matrix = (n_vertices, volume(shape[3:]))
-    dtype = header.get_data_dtype()
-    values = read_numbers(path, content, dtype, header.get_data_offset(), matrix).T
-    slope, intercept = header.get_slope_inter()
-    if slope is not None and (slope, intercept) != (1.0, 0.0):
-        values = values * np.float64(slope) + np.float64(intercept)
-    return Maps({None: values}, "NIfTI")
+    check_size(len(content), image.dataobj.offset, shape, image.dataobj.dtype)
+    values = np.asarray(image.dataobj).reshape(n_vertices, -1, order="F")
+    return Maps({None: values.T}, "NIfTI")

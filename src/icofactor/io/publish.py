@@ -340,7 +340,5 @@ def _readers_skip(top: Path, out: Path) -> bool:
 
 def _check_writable(folder: Path) -> None:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise NotADirectoryError(f"{existing} is a file, but a folder must be written there")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise PermissionError(f"{existing} is not writable")
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"{existing} is not a folder in which files may be written")

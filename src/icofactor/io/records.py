@@ -1,4 +1,4 @@
-"""Records: a frozen dataclass as named arrays and one JSON text. Models and diagnostics are records.
+"""Records: a frozen dataclass as named arrays and one JSON text, such as models and diagnostics.
 
 The dataclass declares in its annotations what its fields may hold, of arrays by `Numbers`. One
 function, `rebuild`, checks all of it on reading. The class is the caller's, a file only fills it
@@ -18,8 +18,7 @@ import inspect
 import json
 import math
 import os
-import zipfile
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import (
     dataclass,
@@ -27,7 +26,6 @@ from dataclasses import (
     is_dataclass,
 )
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -50,7 +48,7 @@ from icofactor.io.archive import (
     write_arrays,
 )
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, brief, exists, naming, open_file
+from icofactor.io.guard import Unreadable, brief, exists, naming
 
 Record = TypeVar("Record")
 Class = TypeVar("Class", bound=type)
@@ -60,7 +58,7 @@ _PLAIN: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), int: (int,), 
 
 
 def plain_signature(cls: Class) -> Class:
-    """Leave the types out of a record's signature in `help`: they declare more than readers need."""
+    """Leave the types out of a record's signature: they declare more than readers need."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())  # type: ignore[misc]
     plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters[1:]]
     cls.__signature__ = inspect.Signature(plain)  # type: ignore[attr-defined]
@@ -96,16 +94,9 @@ class Numbers:
 
 
 @cache
-def _declared(cls: Hashable) -> dict[str, tuple[Any, Numbers | None]]:
-    """Return name of a field → its annotation, and its `Numbers` if it has any."""
-    hints = get_type_hints(cls, include_extras=True)
-    declared = {}
-    for field in fields(cls):  # type: ignore[arg-type]
-        annotation = hints[field.name]
-        extras = getattr(annotation, "__metadata__", ())
-        numbers = next((extra for extra in extras if isinstance(extra, Numbers)), None)
-        declared[field.name] = (get_args(annotation)[0] if extras else annotation, numbers)
-    return declared
+def _hints(cls: Any) -> dict[str, Any]:
+    """Return name of a field → its annotation."""
+    return get_type_hints(cls, include_extras=True)
 
 
 def flatten(record: Any) -> tuple[dict[str, Any], Arrays]:
@@ -115,40 +106,28 @@ def flatten(record: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def _flat(value: Any, name: str, arrays: Arrays) -> Any:
-    """Return what JSON holds of a value; of sparse matrices their shape, of arrays nothing."""
+    """Return what JSON holds of a value: of sparse matrices their shape, of arrays nothing."""
     if isinstance(value, sparse.csr_array):
         arrays.update({f"{name}/{member}": getattr(value, member) for member in _SPARSE})
         return list(map(int, value.shape))
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return None
     if isinstance(value, np.generic):
         return value.item()
-    if _is_record(value):
-        content = {}
-        for field, (_, numbers) in _declared(value.__class__).items():
-            item = getattr(value, field)
-            if _is_array(numbers) and not isinstance(item, sparse.csr_array | None):
-                arrays[_inside(name, field)] = np.asarray(item)
-            else:
-                content[field] = _flat(item, _inside(name, field), arrays)
-        return content
-    if isinstance(value, tuple | list):
+    if is_dataclass(value):
+        members = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif isinstance(value, Mapping):
+        members = {str(key): item for key, item in value.items()}
+    elif isinstance(value, tuple | list):
         return [_flat(item, _inside(name, i), arrays) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return {str(key): _flat(item, _inside(name, key), arrays) for key, item in value.items()}
-    return value
+    else:
+        return value
+    content = {key: _flat(item, _inside(name, key), arrays) for key, item in members.items()}
+    return {key: item for key, item in content.items() if _inside(name, key) not in arrays}
 
 
-def _is_array(numbers: Numbers | None) -> bool:
-    return numbers is not None and numbers.kind != "text"
-
-
-def _is_record(value: Any) -> bool:
-    return is_dataclass(value)
-
-
-def _inside(
-    name: str,
-    member: object,
-) -> str:
+def _inside(name: str, member: object) -> str:
     return f"{name}/{member}" if name else str(member)
 
 
@@ -172,32 +151,36 @@ def _built(
     name: str,
     arrays: Arrays,
 ) -> Any:
-    """Return a value as its annotation says; Python refuses fields that are unknown or lacking."""
-    origin, inner = get_origin(hint), get_args(hint)
+    """Return a value as its annotation says; Python refuses fields that are lacking."""
+    if hasattr(hint, "__metadata__"):
+        # Annotated[type, Numbers(...)]; the numbers are checked when the record is complete.
+        if name in arrays:
+            return arrays.pop(name)
+        if f"{name}/{_SPARSE[0]}" in arrays:
+            return _sparse(content, name, arrays)
+        hint = get_args(hint)[0]
+    origin = get_origin(hint) or hint
+    inner = get_args(hint)
     if origin in (Union, UnionType):
         if content is None and NoneType in inner:
             return None
         return _built(inner[0], content, name, arrays)
-    if _is_record(hint) and isinstance(content, dict):
-        declared = _declared(hint)
-        if unknown := set(content) - set(declared):
+    if is_dataclass(origin) and isinstance(content, dict):
+        hints = _hints(hint)
+        # Arrays have no entry in the JSON text.
+        names = [field for field in hints if field in content or _inside(name, field) in arrays]
+        if unknown := set(content) - set(hints):
             raise Unreadable(f"is damaged: it contains {shown(min(unknown))}, which is unknown")
-        values: dict[str, Any] = {}
-        for field, (annotation, numbers) in declared.items():
-            item = content.get(field)
-            field_name = _inside(name, field)
-            if _is_array(numbers) and field_name in arrays:
-                values[field] = arrays.pop(field_name)
-            elif _is_array(numbers) and item is not None:
-                values[field] = _sparse(item, field_name, arrays)
-            elif field in content:
-                values[field] = _built(annotation, item, field_name, arrays)
+        values = {
+            field: _built(hints[field], content.get(field), _inside(name, field), arrays)
+            for field in names
+        }
         return hint(**values)
     if origin is tuple and isinstance(content, list):
-        hints = repeat(inner[0], len(content)) if inner[-1] is Ellipsis else inner
+        item_hints = inner[:1] * len(content) if inner[-1] is Ellipsis else inner
         return tuple(
             _built(item_hint, item, _inside(name, i), arrays)
-            for i, (item_hint, item) in enumerate(zip(hints, content, strict=True))
+            for i, (item_hint, item) in enumerate(zip(item_hints, content, strict=True))
         )
     if origin is Mapping and isinstance(content, dict):
         return {
@@ -225,19 +208,21 @@ def _check(
 ) -> None:
     """Compare arrays with what their class declares; lengths hold for the records inside, too."""
     lengths = dict(outer_lengths)
-    values = {name: getattr(record, name) for name in _declared(record.__class__)}
-    arrays = []
-    for name, (_, numbers) in _declared(record.__class__).items():
-        if numbers is not None and values[name] is not None:
-            _check_shape(name, values[name], numbers.shape, lengths)
-            if numbers.kind != "text":
-                arrays.append((name, numbers))
+    values = {name: getattr(record, name) for name in _hints(record.__class__)}
+    declared = {
+        name: hint.__metadata__[0]
+        for name, hint in _hints(record.__class__).items()
+        if hasattr(hint, "__metadata__") and values[name] is not None
+    }
+    for name, numbers in declared.items():
+        _check_shape(name, values[name], numbers.shape, lengths)
     # Limits may be lengths that a later field has.
-    for name, numbers in arrays:
-        _check_values(name, values[name], numbers, lengths)
+    for name, numbers in declared.items():
+        if numbers.kind != "text":
+            _check_values(name, values[name], numbers, lengths)
     for value in values.values():
         for item in value if isinstance(value, tuple) else (value,):
-            if _is_record(item):
+            if is_dataclass(item):
                 _check(item, lengths)
 
 
@@ -264,20 +249,18 @@ def _check_values(
     lengths: Mapping[str, int],
 ) -> None:
     values = array.data if isinstance(array, sparse.csr_array) else array
-    kind = values.dtype.kind.replace("u", "i")
     below = numbers.below
     if isinstance(below, str):
         letter, _, more = below.partition("+")
         below = lengths[letter] + int(more or 0)
-    fits = kind in numbers.kind
-    if fits and kind == "f" and numbers.finite:
-        fits = bool(np.isfinite(values).all())
-    if fits and numbers.order:
-        fits = np.array_equal(np.sort(values), np.arange(values.size))
-    if fits and values.size and numbers.least is not None:
-        fits = values.min() >= numbers.least
-    if fits and values.size and below is not None:
-        fits = values.max() < below
+    # Comparisons with NaN are False: only columns without limits may have it.
+    fits = (
+        values.dtype.kind.replace("u", "i") in numbers.kind
+        and (not numbers.finite or np.isfinite(values).all())
+        and (not numbers.order or np.array_equal(np.sort(values), np.arange(values.size)))
+        and (numbers.least is None or (values >= numbers.least).all())
+        and (below is None or (values < below).all())
+    )
     if not fits:
         raise Unreadable(f"is damaged: {name} ({values.dtype}) is not {numbers}")
 
@@ -332,9 +315,6 @@ class Form:
         if not exists(file):
             raise FileNotFoundError(f"{file}: no such file")
         with self.naming(file):
-            with open_file(file) as stream:
-                if not zipfile.is_zipfile(stream):
-                    raise Unreadable(f"does not contain {self.what} of icofactor, or is truncated")
             header, arrays = read_arrays(file)
             if header.get("format") != self.format:
                 raise Unreadable(f"does not contain {self.what} of icofactor")

@@ -260,12 +260,10 @@ def write_tsv(
     ['participant_id', 'age', 'sub-1', '30', 'sub-2', 'n/a']
     """
     values = {str(name): np.asarray(column) for name, column in columns.items()}
-    if len({column.shape for column in values.values()}) != 1:
-        shapes = {name: column.shape for name, column in values.items()}
-        raise ArgumentError("columns", f"must be one or more of one length; found {shown(shapes)}")
+    shapes = {column.shape for column in values.values()}
+    if len(shapes) != 1 or len(min(shapes)) != 1:
+        raise ArgumentError("columns", f"must be one or more of one length; found {shapes}")
     for name, column in values.items():
-        if column.ndim != 1:
-            raise ArgumentError("columns", f"must have one dimension; {shown(name)} has more")
         _check_cells([name] if column.dtype.kind in "biuf" else [name, *column.tolist()])
     cells = [_cells(column, digits) for column in values.values()]
     with (
@@ -294,7 +292,9 @@ def _cells(
 ) -> list[str]:
     """Return a column as text."""
     if column.dtype != np.float64:
-        return ["n/a" if _is_unknown(value) else str(value).strip() or "n/a" for value in column]
+        # NaN is not equal to itself.
+        texts = ["" if value is None or value != value else str(value) for value in column]
+        return [text.strip() or "n/a" for text in texts]
     finite = column[np.isfinite(column)]
     # Whole numbers are floats only because some are unknown.
     is_whole = len(finite) < len(column) and bool((finite == np.round(finite)).all())
@@ -303,10 +303,6 @@ def _cells(
     else:
         shown_as = "" if digits is None else f".{digits}g"
     return ["n/a" if math.isnan(value) else format(value, shown_as) for value in column.tolist()]
-
-
-def _is_unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 # What is said of columns that are the user's own.
@@ -347,14 +343,11 @@ def described(
 ) -> dict[str, Mapping[str, str]]:
     """Return column → its entries in the JSON file beside a table."""
     texts = {**_PEOPLE, **about}
-    lacking = [name for name in columns if name not in texts]
-    if lacking:
-        raise ArgumentError("about", f"must describe every column; {', '.join(lacking)} lack")
-    entries = {name: texts[name] for name in columns}
-    return {
-        name: {"Description": text} if isinstance(text, str) else text
-        for name, text in entries.items()
-    }
+    entries = {}
+    for name in columns:
+        text = texts[name]
+        entries[name] = {"Description": text} if isinstance(text, str) else text
+    return entries
 
 
 def sidecar(path: str | Path) -> Path:

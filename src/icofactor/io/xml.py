@@ -1,4 +1,5 @@
-"""nibabel's XML parsers with limits: for files that would fill the memory or read other files.
+"""nibabel's XML parsers: of GIFTI with limits, against files that would fill the memory or read
+other files; of CIFTI with a faster way for vertices.
 
 Imports nibabel, so functions import this module when they need it.
 """
@@ -27,8 +28,6 @@ from icofactor.io.guard import (
 
 # Elements of one document; a long time series has some thousand arrays with a dozen elements each.
 MAX_ELEMENTS = 200_000
-# Characters of names and values, all together.
-MAX_WORDS = 2**24
 # Characters that a number in text may take, with the space around it.
 _LONGEST_NUMBER = 64
 # zlib compresses zeros to a thousandth at best; base64 has four characters for three bytes.
@@ -36,17 +35,28 @@ _LARGEST_GROWTH = 1032 * 3 // 4
 _WHOLE_NUMBERS = frozenset("0123456789 \t\r\n")
 
 
-class _Limited:
-    """Mixin for a parser of nibabel: bounds the document, and refuses declarations in it."""
+class GiftiParser(GiftiImageParser):
+    """nibabel's GIFTI parser, which decodes no more data than the dimensions say.
 
-    HANDLER_NAMES = (
-        "StartElementHandler",
-        "EndElementHandler",
-        "CharacterDataHandler",
-        "StartDoctypeDeclHandler",
-    )
-    n_elements = 0
+    Parameters
+    ----------
+    path : the file.
+    """
+
     _char_blocks: list[str] | None
+    HANDLER_NAMES = (*GiftiImageParser.HANDLER_NAMES, "StartDoctypeDeclHandler")
+
+    def __init__(
+        self,
+        path: Path,
+    ) -> None:
+        # nibabel's buffer has 35 MB, whatever the file has.
+        super().__init__(buffer_size=2**20)
+        self.path = path
+        self.stored = path.stat().st_size
+        self.n_bytes = 0
+        self.n_bytes_beside = 0
+        self.n_elements = 0
 
     def StartDoctypeDeclHandler(
         self, name: str, system: str | None, public: str | None, has_declarations: bool
@@ -60,39 +70,10 @@ class _Limited:
         name: str,
         attributes: dict[str, str],
     ) -> None:
-        """Count the elements."""
+        """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         self.n_elements += 1
         if self.n_elements > MAX_ELEMENTS:
             raise Unreadable(f"has more than {MAX_ELEMENTS} XML elements; check its origin")
-        super().StartElementHandler(name, attributes)  # type: ignore[misc]
-
-
-class GiftiParser(_Limited, GiftiImageParser):
-    """nibabel's GIFTI parser, which decodes no more data than the dimensions say.
-
-    Parameters
-    ----------
-    path : the file.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-    ) -> None:
-        # nibabel's buffer has 35 MB, whatever the file has.
-        super().__init__(buffer_size=2**20)
-        self.path = path
-        self.stored = path.stat().st_size
-        self.n_bytes = 0
-        self.n_bytes_beside = 0
-        self.n_words = 0
-
-    def StartElementHandler(
-        self,
-        name: str,
-        attributes: dict[str, str],
-    ) -> None:
-        """Leave out the number of arrays: nibabel warns of a wrong one, which harms nobody."""
         if name == "GIFTI":
             attributes.pop("NumberOfDataArrays", None)
         # nibabel counts up to this number, whatever it is.
@@ -107,10 +88,6 @@ class GiftiParser(_Limited, GiftiImageParser):
             self._char_blocks = [text]
         if self.write_to == "Data":
             self.check_data(self.da, text)
-        else:
-            self.n_words += len(text)
-            if self.n_words > MAX_WORDS:
-                raise Unreadable(f"has more than {MAX_WORDS} characters of names and values")
         super().flush_chardata()
 
     def check_data(
@@ -148,10 +125,7 @@ class GiftiParser(_Limited, GiftiImageParser):
         """Refuse data outside NAME.dat, where SPM and CAT12 keep them; no other file is read."""
         name = self.path.with_suffix(".dat").name
         if array.ext_fname not in (name, f"./{name}"):
-            raise Unreadable(
-                f"keeps its data in another file, which must be {name} in the same folder; "
-                "merge them with wb_command -gifti-convert GZIP_BASE64_BINARY"
-            )
+            raise Unreadable(f"keeps its data in another file than {name}, in the same folder")
         data_file = self.path.with_name(name)
         if not data_file.exists():
             raise Unreadable(f"keeps its data in {name}, which is not in the same folder")
@@ -165,18 +139,18 @@ class GiftiParser(_Limited, GiftiImageParser):
             )
 
 
-class CiftiParser(_Limited, Cifti2Parser):
-    """nibabel's CIFTI parser, which leaves lists of vertices as arrays in `array`."""
+class CiftiParser(Cifti2Parser):
+    """nibabel's CIFTI parser, which leaves the vertices of brain models as arrays in `array`."""
+
+    _char_blocks: list[str] | None
 
     def flush_chardata(self) -> None:
-        """Parse lists of vertices as one array: nibabel's lists take twenty times as long."""
-        if self.write_to in ("VertexIndices", "Vertices") and self._char_blocks is not None:
+        """Parse vertices as one array: nibabel's lists of them take ten times as long."""
+        if self.write_to == "VertexIndices" and self._char_blocks is not None:
             text = "".join(self._char_blocks)
             self._char_blocks = None
+            # NumPy would stop at anything else, and warn.
             if not set(text) <= _WHOLE_NUMBERS:
                 raise Unreadable("lists vertices that are not whole numbers")
             self.struct_state[-1].array = np.fromstring(text, dtype=np.int64, sep=" ")
-        elif self.write_to == "VoxelIndices":
-            # Only the cortex is read.
-            self._char_blocks = None
         super().flush_chardata()
