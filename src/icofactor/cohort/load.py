@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icofactor.cohort.find.files import find_files, match_pattern
 from icofactor.cohort.find.sessions import choose_sessions
 from icofactor.cohort.find.surfaces import mesh_of_files
-from icofactor.cohort.meshes import Mesh, check_array, is_name, join_images, read_image
+from icofactor.cohort.meshes import (
+    Mesh,
+    check_array,
+    hemisphere_of,
+    is_name,
+    join_images,
+    read_image,
+)
 from icofactor.cohort.people import bare
 from icofactor.cohort.plan import Plan, Planner
 from icofactor.cohort.problems import Journal, ReadProblems
@@ -91,10 +99,9 @@ def _plan_memory(
     """Return the plan of a SurfaceImage or a DataFrame."""
     maps, sites, names = _in_memory(source, parcels, request, names, journal)
     request = replace(request, mesh=sites)
-    reader = Reader(Mesh(sites), request, {})
-    reader.hold(maps)
-    planner = Planner(request, selection, reader, problems, journal)
-    return planner.plan_stacks({str(maps.path): {None: maps.path}}, names)
+    reader = Reader(Mesh(sites), request, cache={maps.path: maps})
+    planner = Planner(reader, selection, request.measure, problems, journal)
+    return planner.plan_stacks({"": {None: maps.path}}, names)
 
 
 def _plan_files(
@@ -126,11 +133,10 @@ def _plan_files(
         files = regions.files
         measure = measure or regions.measure
         request = replace(request, mesh=regions.sites)
-    tables = {} if regions is None else regions.maps
+    reader = Reader(Mesh.read(request.mesh), request, {} if regions is None else regions.maps)
     # The reader takes the array that the caller names, the cohort the measure in file names.
-    reader = Reader(Mesh.read(request.mesh), request, tables)
-    request = replace(request, measure=measure or request.measure)
-    planner = Planner(request, selection, reader, problems, journal)
+    measure = measure or request.measure
+    planner = Planner(reader, selection, measure, problems, journal)
     return planner.plan(files, names, scans)
 
 
@@ -176,7 +182,7 @@ def _in_memory(
     """Return the maps, sites and names of a nilearn SurfaceImage, or a DataFrame."""
     if _is_image(source):
         X, sites, side = read_image(source, request.mesh, request.hemisphere)
-        return MapFile.in_memory("SurfaceImage", "nilearn", _by_side(X, sites, side)), sites, names
+        return _memory_file("SurfaceImage", _by_side(X, sites, side)), sites, names
     frame, names = frame_of_people(source, names)
     if parcels is not None or not is_mesh_size(frame.shape[1]):
         maps, sites = frame_on_regions(frame, parcels, request.mesh, journal)
@@ -186,7 +192,13 @@ def _in_memory(
         sites, hemi = sites_for(n_columns, request.mesh, request.hemisphere, "The DataFrame has")
         hemispheres(hemi, "hemisphere")
         parts = _by_side(check_array(frame), sites, str(hemi))
-    return MapFile.in_memory("DataFrame", "pandas", parts), sites, names
+    return _memory_file("DataFrame", parts), sites, names
+
+
+def _memory_file(kind: str, parts: Mapping[str, Any]) -> MapFile:
+    """Return the maps of an object in memory as if they were read from a file."""
+    record = {"path": None, "reader": kind, "hemisphere": hemisphere_of(parts)}
+    return MapFile(Path(kind), parts, record)
 
 
 def _by_side(X: Any, sites: Sites, side: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,11 @@ _ROUND = 0.01
 def is_a_size(n: int) -> bool:
     """Whether a named mesh has so many vertices or faces, in one hemisphere or both."""
     return n in _BOTH_SIDES or 2 * n in _BOTH_SIDES
+
+
+def hemisphere_of(sides: Collection[str]) -> str:
+    """Return "both" for two sides, the side for one, "" for none."""
+    return "both" if len(sides) == 2 else next(iter(sides), "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +98,14 @@ class Mesh:
             return mesh_name_of(self.given[0])
         return mesh_name_of(self.given) if isinstance(self.given, Sites) else str(self.given)
 
-    def sites(self, widths: dict[str, int]) -> Sites:
+    def sites(self, widths: Mapping[str, int]) -> Sites:
         """Return the sites of the maps, left first.
 
         Parameters
         ----------
         widths : hemisphere → number of sites of its maps.
         """
-        hemi = "both" if len(widths) == 2 else next(iter(widths))
+        hemi = hemisphere_of(widths)
         mesh: Any = self.given
         if mesh is None and set(widths.values()) == {N_FS_LR}:
             # No other mesh has so many vertices.

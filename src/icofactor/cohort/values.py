@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,6 @@ class MapRows:
     rows : numbers of the rows that were read well.
     columns : hemisphere → its columns.
     sources : per row, hemisphere → its file, and the map in it.
-    underflows : row and hemisphere of maps whose values are too small for float32.
     regions : names of the columns, if they are regions.
     """
 
@@ -38,7 +37,6 @@ class MapRows:
     rows: Sequence[int]
     columns: Mapping[str, slice]
     sources: Sequence[Mapping[str, str]]
-    underflows: Collection[tuple[int, str]] = ()
     regions: Sequence[str] = ()
     _nan: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
 
@@ -171,11 +169,10 @@ def _report_flat(maps: MapRows, mask: Mask, problems: ReadProblems) -> None:
         for side in maps.columns:
             values = maps.values(row, side, mask)
             path = maps.sources[row][side]
-            if (row, side) in maps.underflows:
-                text = "has values that are too small for single precision (below 1e-38)"
-                problems.add(path, f"{text}; store the maps in another unit")
-            elif len(values) == 0:
+            if len(values) == 0:
                 problems.add(path, "is NaN, infinite or beyond 3e38 at every vertex")
+            elif np.abs(values).max() < np.finfo(np.float32).tiny:
+                problems.add(path, "is 0, or too small for single precision, at every vertex")
             elif values.min() == values.max():
                 problems.add(path, f"is {values[0]:g} at every vertex; it contains no map")
 
