@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -78,27 +79,24 @@ class Participants:
         return len({person for person, _ in self.scans}) < len(self.scans)
 
     @cached_property
-    def _row(self) -> dict[str, int]:
-        return {bare(name): row for row, name in enumerate(self.ids)}
-
-    @cached_property
-    def _row_of_scan(self) -> dict[Scan, int]:
-        return {
-            (bare(person), session_key(session)): row
-            for row, (person, session) in enumerate(self.scans)
-        }
+    def _rows(self) -> dict[str | Scan, int]:
+        """Return names, and persons with sessions, → row."""
+        rows: dict[str | Scan, int] = {bare(name): row for row, name in enumerate(self.ids)}
+        for row, (person, session) in enumerate(self.scans):
+            rows[bare(person), session_key(session)] = row
+        return rows
 
     def row(self, name: str, scan: Scan | None = None) -> int | None:
         """Return the row of a subject or scan, with or without "sub-".
 
         A scan has the row of its session, or of its person if the table has no sessions.
         """
-        row = self._row.get(bare(name))
-        if scan is None:
-            return row
-        if self.scans:
-            return self._row_of_scan.get((bare(scan[0]), session_key(scan[1])), row)
-        return self._row.get(bare(scan[0])) if row is None else row
+        keys: list[str | Scan] = [bare(name)]
+        if scan is not None and self.scans:
+            keys.insert(0, (bare(scan[0]), session_key(scan[1])))
+        elif scan is not None:
+            keys.append(bare(scan[0]))
+        return next((self._rows[key] for key in keys if key in self._rows), None)
 
     def about(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return the columns with one value for each of these subjects."""
@@ -109,47 +107,47 @@ def read_participants(source: Any) -> Participants | None:
     """Return a table from a TSV or CSV file, from columns, or from names of subjects."""
     if source is None or isinstance(source, Participants):
         return source
+    path = "participants"
+    record: Mapping[str, Any] = {}
     if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        with reading(path, "table of participants"):
-            columns, record = read_table(path)
-        return _from_columns(columns, CohortError.place(path), record)
-    if isinstance(source, Mapping) or hasattr(source, "columns"):
+        file = Path(source).expanduser()
+        path = CohortError.place(file)
+        with reading(file, "table of participants"):
+            columns, record = read_table(file)
+    elif isinstance(source, Mapping) or hasattr(source, "columns"):
         columns = {
             str(name): ["n/a" if value is None else str(value) for value in values]
             for name, values in source.items()
         }
-        return _from_columns(columns, "participants", {})
-    if isinstance(source, Sequence | np.ndarray):
-        names = [str(name) for name in source]
-        return _from_columns({"participant_id": names}, "participants", {})
-    text = "must be a TSV or CSV file, columns, or names of subjects"
-    raise ArgumentError("participants", f"{text}; found {type(source).__name__}")
+    elif isinstance(source, Sequence | np.ndarray):
+        columns = {PERSON: [str(name) for name in source]}
+    else:
+        text = "must be a TSV or CSV file, columns, or names of subjects"
+        raise ArgumentError("participants", f"{text}; found {type(source).__name__}")
+    problem = _problem_of_columns(columns)
+    if problem:
+        raise CohortError(path, problem)
+    return _from_columns(columns, path, record)
 
 
 def _from_columns(
     columns: dict[str, list[str]], path: str, source: Mapping[str, Any]
 ) -> Participants:
     """Return the table of these columns of text."""
-    problem = _problem_of_columns(columns)
-    if problem:
-        raise CohortError(path, problem)
     persons = columns.pop(column_named(columns, ID_COLUMNS))
     session_column = column_named(columns, SESSION_COLUMNS)
     scans = list(zip(persons, columns[session_column], strict=True)) if session_column else []
     ids = _unique_ids(persons, scans, path)
     used = np.ones(len(ids), dtype=bool)
-    for name in list(columns):
-        if name.lower() in ("exclude", "include"):
-            used &= _is_used(columns.pop(name), path, name)
+    for name in [name for name in columns if name.lower() in ("exclude", "include")]:
+        used &= _is_used(columns.pop(name), path, name)
     if not used.any():
         raise CohortError(path, "leaves out every subject")
     rows = np.flatnonzero(used)
     values = {name: typed([column[row] for row in rows]) for name, column in columns.items()}
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
-            subject = ids[rows[np.flatnonzero(np.isinf(column))[0]]]
-            text = f"column {shown(name)} contains an infinite number (subject {subject})"
+            text = f"column {shown(name)} contains an infinite number"
             raise CohortError(path, f"{text}; write n/a for missing values")
     return Participants(
         ids=tuple(ids[row] for row in rows),
@@ -181,14 +179,9 @@ def _unique_ids(persons: list[str], scans: Sequence[Scan], path: str) -> list[st
         if session.lower() not in MISSING
     }
     if len(keys) < len(persons):
-        repeated = sorted(name for name, count in Counter(persons).items() if count > 1)
-        remedy = (
-            "with the same session, or none"
-            if scans
-            else "without a column session_id; keep one row each"
-        )
-        names = some(repeated, 10) or "with and without sub-"
-        raise CohortError(path, f"lists subjects twice: {names}, {remedy}")
+        repeated = [name for name, count in Counter(map(bare, persons)).items() if count > 1]
+        remedy = "keep one row each, or add a column session_id with different sessions"
+        raise CohortError(path, f"lists subjects twice: {some(repeated, 10)}; {remedy}")
     return [scan_name(person, session) for person, session in scans]
 
 
@@ -260,52 +253,48 @@ class Selection:
 
     def _row(self, name: str) -> int | None:
         """Return the row of a subject of the data in the table."""
-        if self.participants is None:
-            return None
-        return self.participants.row(name, self.scans.get(name))
+        table = self.participants
+        return None if table is None else table.row(name, self.scans.get(name))
 
     def _keys(self, *names: str) -> set[str]:
-        """Return what subjects may be called: their names and persons, without "sub-"."""
-        persons = [self.scans[name][0] for name in names if name in self.scans]
-        return set(map(bare, (*names, *persons)))
+        """Return what subjects may be called: names, persons and scans, without "sub-"."""
+        scans = [self.scans[name] for name in names if name in self.scans]
+        persons = [person for person, _ in scans]
+        return set(map(bare, (*names, *persons, *(scan_name(*scan) for scan in scans))))
 
     def choose(self, names: Sequence[str]) -> Choice:
         """Return who is used of the subjects in the data."""
         table = self.participants
-        rows = {name: self._row(name) for name in names}
-        used = [name for name in names if table is None or rows[name] is not None]
-        if table is not None:
-            used.sort(key=lambda name: rows[name] or 0)
-        by_name = {self._name_in_cohort(name, rows[name]): name for name in used}
         excluded = set(map(bare, self.exclude))
-        used_rows = set(rows.values())
-        listed = () if table is None else table.ids
-        persons = () if table is None else [person for person, _ in table.scans]
-        present = self._keys(*names, *listed, *persons)
+        present = self._keys(*names)
+        by_name = {name: name for name in names}
+        absent: list[str] = []
+        if table is not None:
+            rows = {name: row for name in names if (row := self._row(name)) is not None}
+            by_name = {
+                self._name_in_cohort(name, rows[name]): name
+                for name in sorted(rows, key=rows.__getitem__)
+            }
+            used_rows = set(rows.values())
+            absent = [name for row, name in enumerate(table.ids) if row not in used_rows]
+            present.update(map(bare, (*table.ids, *(person for person, _ in table.scans))))
         return Choice(
             chosen=[
                 (name, in_data)
                 for name, in_data in by_name.items()
                 if self._keys(name, in_data).isdisjoint(excluded)
             ],
-            absent=[
-                name
-                for row, name in enumerate(listed)
-                if row not in used_rows and bare(name) not in excluded
-            ],
+            absent=[name for name in absent if bare(name) not in excluded],
             others=sorted(set(names) - set(by_name.values())),
             unknown=[name for name in self.exclude if bare(name) not in present],
         )
 
-    def _name_in_cohort(self, name: str, row: int | None) -> str:
+    def _name_in_cohort(self, name: str, row: int) -> str:
         """Return the name in the table, or of a scan if the table lists people."""
-        table = self.participants
-        if table is None or row is None:
-            return name
-        lists_people = name in self.scans and not table.scans
-        if lists_people and bare(table.ids[row]) != bare(name):
-            return name
-        return table.ids[row]
+        assert self.participants is not None
+        name_in_table = self.participants.ids[row]
+        lists_people = name in self.scans and not self.participants.scans
+        return name if lists_people and bare(name_in_table) != bare(name) else name_in_table
 
     def renamed(self, chosen: Sequence[tuple[str, str]]) -> Selection:
         """Return the selection with scans by their names in the cohort."""
@@ -347,7 +336,7 @@ class Selection:
             problems.add("exclude", f"{text}; correct or remove the names")
         table = self.participants
         listed = set() if table is None else set(map(bare, table.listed))
-        marked = [name for name in choice.others if listed & self._scan_keys(name)]
+        marked = [name for name in choice.others if listed & self._keys(name)]
         journal.leave_out(marked, "that the participants table marks for exclusion")
         unlisted = [name for name in choice.others if name not in marked]
         journal.leave_out(unlisted, "that the participants table does not list")
@@ -357,38 +346,21 @@ class Selection:
             present = f"; there are maps of {some(names)}" if names else ""
             text = f"no map was found of {some(choice.absent, 50)}{present}"
             problems.add("participants", f"{text}; --missing skip (missing='skip') leaves them out")
-        lacking = self._without_needed(choice.chosen, names, data_columns or {})
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of[in_data] for _, in_data in choice.chosen]
+        columns = {name: values[rows] for name, values in (data_columns or {}).items()}
+        columns |= self.renamed(choice.chosen).columns([name for name, _ in choice.chosen])
+        needed = [columns[name] for name in self.needed if name in columns]
+        complete = [
+            not any(is_missing(cell_text(values[row])) for values in needed)
+            for row in range(len(rows))
+        ]
+        selected = list(compress(choice.chosen, complete))
+        lacking = [name for name, in_data in choice.chosen if (name, in_data) not in selected]
         journal.leave_out(lacking, "with missing covariates")
         if not choice.unknown:
             journal.leave_out(sorted(set(self.exclude)), "by name")
-        without = set(lacking)
-        return [(name, in_data) for name, in_data in choice.chosen if name not in without]
-
-    def _scan_keys(self, name: str) -> set[str]:
-        """Return what a table may call a subject: its name, its person, or its scan."""
-        scan = [scan_name(*self.scans[name])] if name in self.scans else []
-        return self._keys(name, *scan)
-
-    def _without_needed(
-        self,
-        chosen: Sequence[tuple[str, str]],
-        names: Sequence[str],
-        data_columns: Mapping[str, NDArray[Any]],
-    ) -> list[str]:
-        """Return the subjects without a value in a needed column."""
-        if not self.needed:
-            return []
-        subjects = [name for name, _ in chosen]
-        row_of = {name: row for row, name in enumerate(names)}
-        rows = [row_of[in_data] for _, in_data in chosen]
-        table = {name: values[rows] for name, values in data_columns.items()}
-        table |= self.renamed(chosen).columns(subjects)
-        needed = [table[name] for name in self.needed if name in table]
-        return [
-            subject
-            for row, subject in enumerate(subjects)
-            if any(is_missing(cell_text(values[row])) for values in needed)
-        ]
+        return selected
 
     def select_files(
         self,
@@ -436,8 +408,6 @@ def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
         f"{SUBJECT_FIELD}"
     )
     with naming(path, "list of subjects", CohortError, advice):
-        if not path.is_file():
-            raise Unreadable("no such file")
         columns, _ = read_table(path)
         key = column_named(columns, ID_COLUMNS)
         if key is not None:
@@ -467,9 +437,6 @@ def names_of_unnamed(n: int, path: str, table: Participants | None, journal: Jou
         if len(names) == n:
             journal.note(f"the {n} maps of {path} are the {n} subjects of participants, in order")
             return list(names)
-    raise CohortError(
-        path,
-        f"contains {n} maps without subject names; the participants table lists "
-        f"{len(table.listed)}, of which {len(table.ids)} are not left out: list all {n} in the "
-        "order of the maps, or pass their names with --subjects (subjects=)",
-    )
+    text = f"contains {n} maps without subject names; the participants table lists"
+    remedy = "list all in the order of the maps, or pass their names with --subjects (subjects=)"
+    raise CohortError(path, f"{text} {len(table.listed)}: {remedy}")
