@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -138,11 +139,6 @@ class Measures:
     def plain(self) -> bool:
         """Whether values are neither scaled nor weighted."""
         return self.scale == "none" and bool((self.weights == 1).all())
-
-    @property
-    def as_plain(self) -> Measures:
-        """The same measures, for values that are already scaled and weighted."""
-        return replace(self, scale="none", weights=np.ones(self.n))
 
     def factors(
         self, variance: NDArray[Any], n: int, n_sites: float, center: str
@@ -287,8 +283,7 @@ class Arrangement:
         """Return codes of people as those of rows: each measure has codes of its own."""
         if self.n_stacked == 1:
             return codes
-        if codes is None:
-            codes = np.zeros(n_people, dtype=np.int64)
+        codes = np.zeros(n_people, dtype=np.int64) if codes is None else codes
         return np.concatenate([number * n_codes + codes for number in range(self.n_stacked)])
 
 
@@ -542,35 +537,19 @@ def check_sites_alike(measures: Mapping[str, Any]) -> None:
         is_same_side = cohort.hemisphere == reference.hemisphere
         if is_same_side and same_sites(cohort.sites, reference.sites):
             continue
+        region = only_in_one(reference.sites.regions, cohort.sites.regions)
+        mesh = mesh_name_of(reference.sites)
+        remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {mesh})"
+        if region is not None:
+            remedy = f"only one has a region {region}: give their atlas with --parcels (parcels=)"
+        elif not is_same_side:
+            remedy = "read the same hemisphere of both with --hemisphere (hemisphere=)"
         text = f"must be on one mesh: {first} is on {_describe_sites(reference)}, {name} on"
-        remedy = _how_to_align(reference, cohort)
         raise ArgumentError("measures", f"{text} {_describe_sites(cohort)}; {remedy}")
 
 
-def _how_to_align(reference: Any, cohort: Any) -> str:
-    """Say how to bring two cohorts onto one mesh."""
-    mesh = mesh_name_of(reference.sites)
-    regions = (reference.sites.regions, cohort.sites.regions)
-    if regions != (None, None):
-        region = only_in_one(*regions)
-        if region is None:
-            return "give both in the same regions, in one order"
-        text = f"only one has a region {region}: name regions alike"
-        return f"{text}, or give their atlas with --parcels (parcels=)"
-    if mesh_name_of(cohort.sites) != mesh:
-        return f"resample one first (icofactor prepare INPUT -o STORE --resample-to {mesh})"
-    if cohort.hemisphere != reference.hemisphere:
-        return "read the same hemisphere of both with --hemisphere (hemisphere=)"
-    return "their vertices lie elsewhere or in another order, so resample one first"
-
-
 def _describe_sites(cohort: Any) -> str:
-    sites = cohort.sites
-    side = cohort.hemisphere
-    hemispheres = "both hemispheres" if side == "both" else f"{side} hemisphere"
-    if sites.regions is not None:
-        return f"{sites.n} regions of {sites.regions} ({hemispheres})"
-    return f"{mesh_name_of(sites)} ({hemispheres})"
+    return f"{cohort.sites.regions or mesh_name_of(cohort.sites)} (hemisphere {cohort.hemisphere})"
 
 
 def _match_people(
@@ -581,15 +560,14 @@ def _match_people(
     People are in the order of the first measure.
     """
     rows = {name: _rows_by_person(name, cohort) for name, cohort in measures.items()}
-    names: dict[str, str] = {}
-    for cohort in measures.values():
-        for subject in cohort.subjects:
-            names.setdefault(bare(subject), str(subject))
+    subjects = [str(subject) for cohort in measures.values() for subject in cohort.subjects]
+    # The name of a person is that of the first measure that has it.
+    names = {bare(subject): subject for subject in reversed(subjects)}
     left_out = {}
-    for key, subject in names.items():
+    for key in dict.fromkeys(map(bare, subjects)):
         lacking = tuple(measure for measure in rows if key not in rows[measure])
         if lacking:
-            left_out[subject] = lacking
+            left_out[names[key]] = lacking
     if len(left_out) == len(names):
         raise ArgumentError("measures", "have no person in common: names of people must agree")
     if left_out and missing == "raise":
@@ -607,14 +585,12 @@ def _match_people(
 
 def _rows_by_person(measure: str, cohort: Any) -> dict[str, int]:
     """Return the row of each person of a cohort, by name without "sub-"."""
-    rows: dict[str, int] = {}
-    for row, subject in enumerate(cohort.subjects):
-        if bare(subject) in rows:
-            other = cohort.subjects[rows[bare(subject)]]
-            text = f"{measure} has {other} and {subject}, which are one person elsewhere"
-            raise ArgumentError("measures", f"{text}: rename them")
-        rows[bare(subject)] = row
-    return rows
+    names = [bare(subject) for subject in cohort.subjects]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        text = f"{measure} has {some(repeated)} with and without 'sub-', one person elsewhere"
+        raise ArgumentError("measures", f"{text}: rename them")
+    return {name: row for row, name in enumerate(names)}
 
 
 def _check_weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:

@@ -246,65 +246,36 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-@dataclass(frozen=True)
-class FitOn:
-    """Which scans are fitted.
-
-    Attributes
-    ----------
-    which : "baseline", "one-per-person" or "all"; None if nobody has several.
-    order : column by which the first scan of a person is found; default: the name of its session.
-    seed : of the draw of one scan per person.
-    """
-
-    which: str | None = None
-    order: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.which is not None and self.which not in FIT_ON:
-            raise ArgumentError("fit_on", f"must be one of {FIT_ON}; found {shown(self.which)}")
-        if self.order is not None and self.which != "baseline":
-            remedy = "use it with --fit-on baseline (fit_on='baseline')"
-            raise ArgumentError("order", f"chooses the first scan; {remedy}")
-
-    def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
-        """Return the rows to fit, in order; raise an error for repeated scans without a choice."""
-        if people.measures is not None:
-            # The same scans of every measure.
-            n = people.n_scans
-            table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
-            rows = self.rows(replace(people[range(n)], measures=None), table)
-            return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
-        keys = None if self.order is None else _order_keys(self.order, people, participants)
-        if not people.repeated or self.which == "all":
-            return np.arange(len(people.scans))
-        if self.which is None:
-            choices = "baseline (the first scan), one-per-person (one at random) or all"
-            raise ArgumentError("fit_on", f"choose which of {people.as_scans} to fit: {choices}")
-        rows_of: dict[str, list[int]] = {}
-        for row, person in enumerate(people.persons):
-            rows_of.setdefault(person, []).append(row)
-        if self.which == "one-per-person":
-            rng = np.random.default_rng(self.seed)
-            return np.sort([rows[int(rng.integers(len(rows)))] for rows in rows_of.values()])
-        sessions = people.sessions or people.scans
-
-        def position(row: int) -> tuple[Any, ...]:
-            by_session = natural(session_key(sessions[row]))
-            return (by_session,) if keys is None else (keys[row], by_session)
-
-        return np.sort([min(rows, key=position) for rows in rows_of.values()])
-
-    @property
-    def phrase(self) -> str:
-        """What is fitted, after "fitted on"."""
-        by = "" if self.order is None else f" by {self.order}"
-        phrases = {
-            "baseline": f"the first scan of each person{by}",
-            "one-per-person": "one scan of each person, drawn at random",
-        }
-        return phrases.get(self.which or "", "all of them")
+def _rows_to_fit(
+    people: People,
+    participants: Mapping[str, Any],
+    fit_on: str | None,
+    order: str | None,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Return the rows to fit, in order; raise an error for repeated scans without a choice."""
+    if people.measures is not None:
+        # The same scans of every measure.
+        n = people.n_scans
+        table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
+        scans = replace(people[range(n)], measures=None)
+        rows = _rows_to_fit(scans, table, fit_on, order, seed)
+        return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
+    sessions = [natural(session_key(session)) for session in people.sessions or people.scans]
+    keys: list[Any] = sessions
+    if order is not None:
+        values = _order_keys(order, people, participants)
+        keys = list(zip(values, sessions, strict=True))
+    if not people.repeated or fit_on == "all":
+        return np.arange(len(people.scans))
+    if fit_on is None:
+        choices = "baseline (the first scan), one-per-person (one at random) or all"
+        raise ArgumentError("fit_on", f"choose which of {people.as_scans} to fit: {choices}")
+    groups = RowGroups.of(people.persons).members
+    if fit_on == "one-per-person":
+        rng = np.random.default_rng(seed)
+        return np.sort([rows[int(rng.integers(len(rows)))] for rows in groups])
+    return np.sort([min(rows, key=keys.__getitem__) for rows in groups])
 
 
 def _order_keys(column: str, people: People, participants: Mapping[str, Any]) -> list[Any]:
@@ -465,20 +436,16 @@ class Scans:
     people : of all rows; None for an array.
     rows : numbers of the rows that are fitted.
     groups : of the rows that are fitted; None if each stands alone.
-    fit_on : the choice.
+    fit_on, order : the choice; see `choose_scans`.
     column : of the participants that gives the groups; None for people and for labels.
     """
 
     people: People | None
     rows: NDArray[np.int64]
     groups: RowGroups | None
-    fit_on: FitOn
+    fit_on: str | None = None
+    order: str | None = None
     column: str | None = None
-
-    @property
-    def n_groups(self) -> int:
-        """Number of people, or families, that are fitted."""
-        return len(self.rows) if self.groups is None else self.groups.n
 
     def of(self, cohort: Any) -> Any:
         """Return the rows of a cohort that are fitted."""
@@ -494,9 +461,9 @@ class Scans:
         """For provenance and settings; empty if every row is a person."""
         record: dict[str, Any] = {}
         if self.people is not None and self.people.repeated:
-            record["fit_on"] = self.fit_on.which
-            if self.fit_on.order is not None:
-                record["order"] = self.fit_on.order
+            record["fit_on"] = self.fit_on
+            if self.order is not None:
+                record["order"] = self.order
             record["n_scans"] = self.people.n_scans
             record["n_people"] = self.people.n
             n_measures = len(self.people.scans) // self.people.n_scans
@@ -512,7 +479,17 @@ class Scans:
         """40 scans of 8 people; fitted on the first scan of each. Empty if rows are people."""
         if self.people is None or not self.people.repeated:
             return ""
-        return f"{self.people.as_scans}; fitted on {self.fit_on.phrase}"
+        return f"{self.people.as_scans}; fitted on {self.phrase}"
+
+    @property
+    def phrase(self) -> str:
+        """What is fitted, after "fitted on"."""
+        by = "" if self.order is None else f" by {self.order}"
+        phrases = {
+            "baseline": f"the first scan of each person{by}",
+            "one-per-person": "one scan of each person, drawn at random",
+        }
+        return phrases.get(self.fit_on or "", "all of them")
 
 
 def choose_scans(
@@ -529,14 +506,19 @@ def choose_scans(
     Parameters
     ----------
     cohort : Cohort, one that is stored or planned, or an array.
-    fit_on, order : see `FitOn`.
+    fit_on : "baseline", "one-per-person" or "all"; None if nobody has several.
+    order : column by which the first scan of a person is found; default: the name of its session.
     groups : column of the participants, one label per row of the cohort, or None for the scans of a
         person.
     seed : of the draw of one scan per person.
     least : smallest number of groups.
     n_rows : of an array.
     """
-    choice = FitOn(fit_on, order, seed)
+    if fit_on is not None and fit_on not in FIT_ON:
+        raise ArgumentError("fit_on", f"must be one of {FIT_ON}; found {shown(fit_on)}")
+    if order is not None and fit_on != "baseline":
+        remedy = "use it with --fit-on baseline (fit_on='baseline')"
+        raise ArgumentError("order", f"chooses the first scan; {remedy}")
     people = people_of(cohort)
     table: Mapping[str, Any] = getattr(cohort, "participants", {})
     if people is None:
@@ -546,7 +528,7 @@ def choose_scans(
         rows = np.arange(len(cohort) if n_rows is None else n_rows)
         fitted = None
     else:
-        rows = choice.rows(people, table)
+        rows = _rows_to_fit(people, table, fit_on, order, seed)
         fitted = people[rows.tolist()]
     column = groups if isinstance(groups, str) else None
     if column is None and groups is not None:
@@ -557,4 +539,4 @@ def choose_scans(
     if people is not None and len(rows) < len(people.scans):
         table = {name: np.asarray(values)[rows] for name, values in table.items()}
     row_groups = groups_of(groups, fitted, table, len(rows), least)
-    return Scans(people, rows, row_groups, choice, column)
+    return Scans(people, rows, row_groups, fit_on, order, column)

@@ -72,16 +72,8 @@ def find_files(
     tables = []
     try:
         _check_options(request, present, bool(plain))
-    except CohortError as error:
-        # The option would also choose wrongly among files: one error is enough.
-        problems.add_error(error)
-        present = []
-    for layout in present:
-        try:
+        for layout in present:
             tables.append(find_in_layout(layout, roots[layout.name], request, journal))
-        except CohortError as error:
-            problems.add_error(error)
-    try:
         tables.append(_list_plain(list(dict.fromkeys(plain)), request))
     except CohortError as error:
         problems.add_error(error)
@@ -105,30 +97,23 @@ def match_pattern(files: pd.DataFrame, pattern: str, problems: ReadProblems) -> 
         )
     regex = re.compile("".join(_FIELDS.get(word, re.escape(word)) for word in words) + "$")
     matches = [regex.search(Path(path).absolute().as_posix()) for path in files["path"]]
-    for path, match in zip(files["path"], matches, strict=True):
-        if match is None:
-            rest = f"match the pattern {shown(pattern)} of --subjects (subjects=)"
-            problems.add(path, Problem(f"does not {rest}", f"do not {rest}"))
-    files = keep(files, (match is not None for match in matches)).copy()
+    text = f"match the pattern {shown(pattern)} of --subjects (subjects=)"
+    for path in files["path"][[match is None for match in matches]]:
+        problems.add(path, Problem(f"does not {text}", f"do not {text}"))
+    files = keep(files, (match is not None for match in matches))
     groups = [match.groupdict() for match in matches if match is not None]
-    files["subject"] = [fields["subject"] for fields in groups]
-    if "{session}" in words:
-        files["session"] = [fields["session"] for fields in groups]
-    return files
+    names = ["subject", "session"] if "{session}" in words else ["subject"]
+    return files.assign(**{name: [fields[name] for fields in groups] for name in names})
 
 
 def _listed(paths: Any) -> list[Path]:
     """Return paths as a list."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    if not isinstance(paths, Iterable):
+    entries = list(paths) if isinstance(paths, Iterable) else [paths]
+    if not entries or not all(isinstance(entry, str | os.PathLike) for entry in entries):
         text = "must be a path, a glob, a folder or a list of these"
-        raise ArgumentError("paths", f"{text}; found {type(paths).__name__}")
-    entries = list(paths)
-    strangers = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
-    if strangers or not entries:
-        text = type(strangers[0]).__name__ if strangers else "an empty list"
-        raise ArgumentError("paths", f"must be one path or more; found {text}")
+        raise ArgumentError("paths", f"{text}; found {shown(paths)}")
     for entry in filter(is_url, entries):
         raise CohortError(bare(str(entry)), _STORE_ALONE)
     return [Path(entry).expanduser() for entry in entries]
@@ -232,24 +217,20 @@ def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
     if request.measure is not None:
         _check_measure(paths, measures, request.measure)
     names = [side_of(without_ending(path.name)) for path in paths]
-    subjects = subjects_of(
-        [path.absolute() for path in paths], [stem for _, stem in names], request.listed
-    )
-    meshes = [
-        "CIVET" if CIVET.describe(path.name) is not None else mesh_of(path.name) for path in paths
-    ]
-    files = pd.DataFrame(
+    stems = [stem for _, stem in names]
+    rows = [
         {
-            "subject": subjects,
-            "session": [session_of(path) for path in paths],
-            "hemisphere": [side for side, _ in names],
-            "measure": measures,
-            "mesh": meshes,
-            "path": paths,
-            "size": [size_of(path) for path in paths],
-        },
-        dtype=object,
-    )
+            "session": session_of(path),
+            "hemisphere": side,
+            "measure": measure,
+            "mesh": "CIVET" if CIVET.describe(path.name) is not None else mesh_of(path.name),
+            "path": path,
+            "size": size_of(path),
+        }
+        for path, measure, (side, _) in zip(paths, measures, names, strict=True)
+    ]
+    files = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    files["subject"] = subjects_of([path.absolute() for path in paths], stems, request.listed)
     files = keep(files, (side in (None, *request.sides) for side in files["hemisphere"]))
     in_surf = np.array([path.parent.name == "surf" for path in files["path"]], dtype=bool)
     if not in_surf.any():

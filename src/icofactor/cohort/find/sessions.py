@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from icofactor.cohort.find import keep
@@ -34,8 +35,8 @@ def choose_sessions(
         keys = session_keys(sessions, filter(None, scans))
         chosen = [scan is not None and session_key(scan[1]) in keys for scan in scans]
         files = keep(files, chosen)
-        scans = [scan for scan, is_chosen in zip(scans, chosen, strict=True) if is_chosen]
-        named = [scan for scan, is_chosen in zip(named, chosen, strict=True) if is_chosen]
+        scans = list(compress(scans, chosen))
+        named = list(compress(named, chosen))
     if not repeated({scan_name(*scan): scan for scan in scans if scan}):
         return files, {}
     # A table that lists scans says by itself that all of them are wanted.

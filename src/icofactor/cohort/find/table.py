@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,18 +160,17 @@ def _preferred_kinds(files: pd.DataFrame, layout: Layout, names: Sequence[str]) 
     """
     subject = "path" if layout.holds_many else "subject"
     counts = files.groupby(_CHOICE)[subject].nunique().reset_index(name="n_subjects")
-    free = ["smoothing", "target"]
+    chosen_by_caller = ["smoothing", "target"]
     if not layout.ranked:
-        free.append("measure")
+        chosen_by_caller.append("measure")
     if not layout.kinds:
-        free.append("kind")
-    rank = {name: number for number, name in enumerate(names)}
-    ranks = [
-        (-row.n_subjects, [*layout.kinds, row.kind].index(row.kind), rank[row.measure.lower()])
-        for row in _rows(counts)
-    ]
-    order = sorted(range(len(counts)), key=ranks.__getitem__)
-    return counts.iloc[order].drop_duplicates(free).sort_values(_CHOICE)
+        chosen_by_caller.append("kind")
+    kinds = list(layout.kinds)
+    ranked = counts.assign(
+        kind_rank=[kinds.index(kind) if kind in kinds else len(kinds) for kind in counts["kind"]],
+        name_rank=[names.index(measure.lower()) for measure in counts["measure"]],
+    ).sort_values(["n_subjects", "kind_rank", "name_rank"], ascending=[False, True, True])
+    return ranked.drop_duplicates(chosen_by_caller).sort_values(_CHOICE)
 
 
 def _label(kind: Any) -> str:
@@ -196,12 +196,8 @@ def _no_measure(
     if measure.lower() in ("reho", "alff") and "bold" in measures:
         remedy = f"icofactor prepare {measure.lower()} computes it from the time series"
         return f"no subject has {measure}; {remedy}"
-    native = any(
-        layout.on_own_surface(name, measure)
-        for folder in folders
-        for _, name in layout.entries_in(folder)
-    )
-    if native:
+    names = {name for folder in folders for _, name in layout.entries_in(folder)}
+    if any(layout.on_own_surface(name, measure) for name in names):
         return f"has {measure} on the subjects' own surfaces only; {layout.remedy}"
     listed = ", ".join(measures) or "no surface maps"
     hint = f". For series on the surface {layout.remedy}" if measure == "bold" else ""
@@ -233,29 +229,29 @@ def _with_missing(
     sides = [side for side in (None, *SIDES) if side in set(files["hemisphere"])]
     if request.hemisphere is not None and None not in sides:
         sides = list(request.sides)
+    # The file of another subject tells what a missing one should be called.
+    examples = {row.hemisphere: row for row in reversed(list(_rows(files)))}
     rows = []
-    for folder in folders:
-        for side in sides:
-            if (folder, side) in present:
-                continue
-            same_side = keep(files, (other == side for other in files["hemisphere"]))
-            path: str | Path = f"{folder}: no {side or ''} {label}"
-            if not same_side.empty:
-                # The file of another subject tells what this one should be called.
-                other = same_side.iloc[0]
-                relative = str(other["path"].relative_to(other["folder"]))
-                path = folder / relative.replace(other["subject"], folder.absolute().name)
-            rows.append(
-                dict.fromkeys(files.columns)
-                | {
-                    "subject": folder.absolute().name,
-                    "hemisphere": side,
-                    "path": path,
-                    "size": MISSING,
-                    "folder": folder,
-                }
-            )
+    for folder, side in product(folders, sides):
+        if (folder, side) in present:
+            continue
+        subject = folder.absolute().name
+        path: str | Path = f"{folder}: no {side or ''} {label}"
+        example = examples.get(side)
+        if example is not None:
+            relative = str(example.path.relative_to(example.folder))
+            path = folder / relative.replace(example.subject, subject)
+        rows.append(
+            {
+                "subject": subject,
+                "hemisphere": side,
+                "path": path,
+                "size": MISSING,
+                "folder": folder,
+            }
+        )
     added = pd.DataFrame(rows, columns=files.columns, dtype=object)
+    added = added.astype(object).where(added.notna(), None)
     # One subject's files stay together, in the order of the folders.
     order = {folder: number for number, folder in enumerate(folders)}
     files = pd.concat([files, added], ignore_index=True)
