@@ -46,13 +46,11 @@ class Truth:
     def __post_init__(self) -> None:
         for name in ("components", "loadings"):
             array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
-            if array.ndim != 2:
-                raise ArgumentError(name, f"must have two dimensions; found shape {array.shape}")
             object.__setattr__(self, name, array)
-        n_components = len(self.components)
-        if n_components != self.loadings.shape[1]:
-            text = f"must be of {n_components} components; found {self.loadings.shape[1]}"
-            raise ArgumentError("loadings", text)
+        shapes = (self.components.shape, self.loadings.shape)
+        if self.components.ndim != 2 or self.loadings.shape[1:] != (len(self.components),):
+            text = "must be subjects × components, and components components × sites"
+            raise ArgumentError("loadings", f"{text}; found shapes {shapes[1]} and {shapes[0]}")
 
 
 # What tells two steps of preprocessing apart; paths, times and versions do not.

@@ -57,16 +57,16 @@ def read_mask(mask: Any, widths: Mapping[str, int]) -> Mask:
 
 def _join(masks: Mapping[str | None, Mask], widths: Mapping[str, int]) -> Mask:
     """Return the masks of the hemispheres as one; raise an error unless they fit."""
-    for side, n in widths.items():
-        if side not in masks:
-            raise CohortError("mask", f"has no mask of the {side} hemisphere")
-        if len(masks[side]) != n:
-            text = f"has {len(masks[side])} vertices in the {side} hemisphere; the maps have {n}"
-            raise CohortError("mask", text)
-    mask = np.concatenate([masks[side] for side in widths])
-    if not mask.any():
-        raise CohortError("mask", "leaves no vertex")
-    return mask
+    sizes = {side: len(masks[side]) if side in masks else 0 for side in widths}
+    problem = ""
+    if sizes != dict(widths):
+        listed = ", ".join(f"{n} vertices ({side})" for side, n in widths.items())
+        problem = f"has {' + '.join(map(str, sizes.values()))} vertices; the maps have {listed}"
+    elif not any(masks[side].any() for side in widths):
+        problem = "leaves no vertex"
+    if problem:
+        raise CohortError("mask", problem)
+    return np.concatenate([masks[side] for side in widths])
 
 
 def _read_files(files: Sequence[Any], widths: Mapping[str, int]) -> Mask:

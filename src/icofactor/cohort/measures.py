@@ -492,13 +492,14 @@ def join_measures(
     check_value("share", share, OneOf(SHARES))
     check_value("scale", scale, OneOf(SCALES))
     check_value("missing", missing, OneOf(("raise", "skip")))
-    if not isinstance(measures, Mapping) or not measures:
-        text = "must be name → cohort, as {'thickness': cohort}"
-        raise ArgumentError("measures", f"{text}; found {shown(measures)}")
-    for name, cohort in measures.items():
-        problem = _problem_of_name(name, measures) or _problem_of_cohort(name, cohort, share)
-        if problem:
-            raise ArgumentError("measures", problem)
+    problems = [f"must be name → cohort, as {{'thickness': cohort}}; found {shown(measures)}"]
+    if isinstance(measures, Mapping) and measures:
+        problems = [
+            _problem_of_name(name, measures) or _problem_of_cohort(name, cohort, share)
+            for name, cohort in measures.items()
+        ]
+    for problem in filter(None, problems):
+        raise ArgumentError("measures", problem)
     check_sites_alike(measures)
     names = tuple(measures)
     units = tuple(str(getattr(cohort, "units", "")) for cohort in measures.values())

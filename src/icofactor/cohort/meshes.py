@@ -153,11 +153,12 @@ def check_array(X: Any) -> Any:
     if not hasattr(X, "tocsr") and (not is_array or hasattr(X, "iloc")):
         try:
             X = np.asarray(X)
-        except ValueError as problem:
-            raise ArgumentError("X", f"cannot be converted to an array: {problem}") from None
-    problem_of_X = _problem_of_array(X)
-    if problem_of_X:
-        raise ArgumentError("X", problem_of_X)
+        except ValueError:
+            # Rows of different lengths: an array of objects, which is reported as such.
+            X = np.asarray(X, dtype=object)
+    problem = _problem_of_array(X)
+    if problem:
+        raise ArgumentError("X", problem)
     return X
 
 

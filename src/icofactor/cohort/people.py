@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, counted, shown
@@ -104,8 +105,8 @@ def choose_stream(
     names: Sequence[str], stream: str | None, path: str, bases: Sequence[str] = ()
 ) -> list[str]:
     """Return the folders of one of FreeSurfer's streams: the requested or the only one."""
-    if stream is not None and stream not in STREAMS:
-        raise ArgumentError("stream", f"must be one of {STREAMS}; found {shown(stream)}")
+    if stream is not None:
+        check_value("stream", stream, OneOf(STREAMS))
     streams = streams_of(names, bases)
     counts = Counter(streams.values())
     if stream is None and len(counts) == 1:
@@ -290,14 +291,13 @@ def _complete_cells(
     column: str, people: People, participants: Mapping[str, Any], argument: str
 ) -> list[str]:
     """Return a column as text; raise an error if a value is missing."""
-    if column not in participants:
-        listed = some(map(str, participants), 20) or "none"
-        text = f"{shown(column)} is no column of the participants table"
-        raise ArgumentError(argument, f"{text}; there are {listed}")
-    cells = [cell_text(value) for value in participants[column]]
+    # A column that does not exist has no value for anybody.
+    cells = [cell_text(value) for value in participants.get(column, ["n/a"] * len(people.scans))]
     missing = [name for name, cell in zip(people.scans, cells, strict=True) if is_missing(cell)]
     if missing:
         text = f"column {shown(column)} has no value for {some(missing, 10)}"
+        if column not in participants:
+            text = f"there is no column {shown(column)}, but {some(map(str, participants), 20)}"
         raise ArgumentError(argument, f"{text}; fill it in, or leave them out")
     return cells
 
@@ -383,16 +383,14 @@ def groups_of(
     if people is None and (groups is None or (isinstance(groups, str) and groups == PERSON)):
         return None
     labels = _labels(groups, people, participants)
+    row_groups = RowGroups.of(labels)
     problem = _problem_of_labels(labels, people, n_rows)
+    if not problem and row_groups.n < min(least, n_rows):
+        text = f"makes {counted(row_groups.n, 'group')} of {n_rows} rows"
+        problem = f"{text}; at least {least} are needed"
     if problem:
         raise ArgumentError("groups", problem)
-    row_groups = RowGroups.of(labels)
-    if row_groups.n == n_rows:
-        return None
-    if row_groups.n < least:
-        text = f"makes {counted(row_groups.n, 'group')} of {n_rows} rows"
-        raise ArgumentError("groups", f"{text}; at least {least} are needed")
-    return row_groups
+    return None if row_groups.n == n_rows else row_groups
 
 
 def _labels(groups: Any, people: People | None, participants: Mapping[str, Any]) -> list[str]:
@@ -514,8 +512,8 @@ def choose_scans(
     least : smallest number of groups.
     n_rows : of an array.
     """
-    if fit_on is not None and fit_on not in FIT_ON:
-        raise ArgumentError("fit_on", f"must be one of {FIT_ON}; found {shown(fit_on)}")
+    if fit_on is not None:
+        check_value("fit_on", fit_on, OneOf(FIT_ON))
     if order is not None and fit_on != "baseline":
         remedy = "use it with --fit-on baseline (fit_on='baseline')"
         raise ArgumentError("order", f"chooses the first scan; {remedy}")

@@ -172,24 +172,24 @@ class Reader:
         n_left = self.mesh.split(n)
         if n_left is not None and side is None:
             return {"left": maps[:, :n_left], "right": maps[:, n_left:]}
-        if n_left is not None:
-            raise Unreadable(f"is named {side}, but has {n} sites, those of both hemispheres")
         if side is None and self.request.hemisphere in SIDES:
             side = self.request.hemisphere
-        if side is not None:
+        if n_left is None and side is not None:
             return {side: maps}
         sizes = self.mesh.wanted("left")
-        if n in sizes or (not sizes and is_a_size(n)):
+        if n_left is not None:
+            text = f"is named {side}, but has {n} sites, those of both hemispheres"
+        elif n in sizes or (not sizes and is_a_size(n)):
             remedy = "pass --hemisphere left or right (hemisphere=)"
-            raise Unreadable(f"has {n} sites and does not name its hemisphere; {remedy}")
-        if sizes:
+            text = f"has {n} sites and does not name its hemisphere; {remedy}"
+        elif sizes:
             text = f"has {n} sites; mesh {self.mesh} has {sizes[0]} in each hemisphere"
-            raise Unreadable(text)
-        raise Unreadable(
-            f"has {n} sites, which is not the size of a known mesh (fsaverage5: 10242 per "
-            "hemisphere); give its sphere with --mesh (mesh=), or for regions their atlas with "
-            "--parcels (parcels=)"
-        )
+        else:
+            remedy = (
+                "give its sphere with --mesh (mesh=), or for regions their atlas with --parcels"
+            )
+            text = f"has {n} sites, not the size of a known mesh; {remedy} (parcels=)"
+        raise Unreadable(text)
 
 
 def _map_number(maps: Maps, requested: str | int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.people import (
     PERSON,
     SESSION,
@@ -242,8 +243,7 @@ class Selection:
         needed: Sequence[str] = (),
     ) -> Selection:
         """Return the selection that the arguments of `load_cohort` describe."""
-        if missing not in ("raise", "skip"):
-            raise ArgumentError("missing", f"must be 'raise' or 'skip'; found {shown(missing)}")
+        check_value("missing", missing, OneOf(("raise", "skip")))
         table = read_participants(participants)
         return cls(table, tuple(map(str, exclude)), missing, tuple(needed))
 
@@ -421,10 +421,10 @@ def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
 
 def check_names(subjects: Sequence[str], n: int, description: str) -> list[str]:
     """Return names of subjects; raise an error unless there are n different ones."""
-    if len(subjects) != n:
-        raise CohortError("subjects", f"has {len(subjects)} names; {description}")
-    if len(set(subjects)) < n:
-        raise CohortError("subjects", "contains a name twice")
+    n_different = len(set(subjects))
+    if len(subjects) != n or n_different < n:
+        text = f"has {len(subjects)} names, {n_different} of them different"
+        raise CohortError("subjects", f"{text}; {description}")
     return list(subjects)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,11 +73,18 @@ def find_files(
     tables = []
     try:
         _check_options(request, present, bool(plain))
-        for layout in present:
-            tables.append(find_in_layout(layout, roots[layout.name], request, journal))
-        tables.append(_list_plain(list(dict.fromkeys(plain)), request))
     except CohortError as error:
+        # The option would also choose wrongly among files: one error is enough.
         problems.add_error(error)
+        present = []
+    searches = [
+        partial(find_in_layout, layout, roots[layout.name], request, journal) for layout in present
+    ]
+    for search in (*searches, partial(_list_plain, list(dict.fromkeys(plain)), request)):
+        try:
+            tables.append(search())
+        except CohortError as error:
+            problems.add_error(error)
     tables = [table for table in tables if len(table)]
     if not tables:
         return pd.DataFrame(columns=list(COLUMNS), dtype=object)
@@ -130,13 +138,15 @@ def _expand(path: Path) -> list[Path]:
     root = Path(*path.parts[: magic[0]])
     absolute = root.absolute()
     is_everything = "**" in path.parts and absolute == Path(absolute.anchor)
-    if is_everything or (absolute.exists() and is_kernels(absolute)):
-        raise CohortError(path, "searches the whole file system; name a folder of maps")
-    matches = list(dict.fromkeys(_glob(root, path.parts[magic[0] :])))
-    files = [match for match in matches if is_listed(match)]
+    matches: list[Path] = []
+    problem = "searches the whole file system; name a folder of maps"
+    # The kernel's folders (/proc, /sys) never end.
+    if not (is_everything or (absolute.exists() and is_kernels(absolute))):
+        matches = list(dict.fromkeys(_glob(root, path.parts[magic[0] :])))
+        problem = "no file matches this pattern"
     if not matches:
-        raise CohortError(path, "no file matches this pattern")
-    return files or matches
+        raise CohortError(path, problem)
+    return [match for match in matches if is_listed(match)] or matches
 
 
 def _glob(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
@@ -172,16 +182,19 @@ def _add_entry(
     entry: Path, request: Request, roots: dict[str, dict[Path, list[Path]]], plain: list[Path]
 ) -> None:
     """Add a file to the plain files, or a folder to those of its layout."""
-    if not entry.is_dir():
-        if _RESULT_MAPS.fullmatch(entry.name):
-            raise CohortError(entry, f"belongs to a fit, not to a subject; {_GIVE_MAPS}")
+    is_folder = entry.is_dir()
+    problem = ""
+    if is_folder and is_zarr(entry):
+        problem = _STORE_ALONE
+    elif is_folder and all((entry / name).is_file() for name in _RESULTS):
+        problem = f"contains the results of a fit ({', '.join(_RESULTS)}); {_GIVE_MAPS}"
+    elif not is_folder and _RESULT_MAPS.fullmatch(entry.name):
+        problem = f"belongs to a fit, not to a subject; {_GIVE_MAPS}"
+    if problem:
+        raise CohortError(entry, problem)
+    if not is_folder:
         plain.append(entry)
         return
-    if is_zarr(entry):
-        raise CohortError(entry, _STORE_ALONE)
-    if all((entry / name).is_file() for name in _RESULTS):
-        names = ", ".join(_RESULTS)
-        raise CohortError(entry, f"contains the results of a fit ({names}); {_GIVE_MAPS}")
     for layout in LAYOUTS:
         folders = layout.subject_folders(entry)
         if folders is not None:

@@ -97,16 +97,16 @@ def _choose(
     measures = sorted(set(files["measure"]))
     only = measures[0] if len(measures) == 1 else None
     measure = request.measure or layout.default_measure or only
-    if measure is None:
-        listed = ", ".join(measures) or "no surface maps"
-        raise CohortError(root, f"choose with --measure (measure=); there are {listed}")
-    names = layout.names_of(measure)
+    names = layout.names_of(measure or "")
     of_measure = keep(files, (name.lower() in names for name in files["measure"]))
     requested = keep(of_measure, (_is_requested(row, layout, request) for row in _rows(of_measure)))
     # fMRIPrep puts maps on the subjects' own surfaces beside the others.
     resampled = requested[requested["target"] != ""] if len(requested) else requested
     requested = requested if resampled.empty else resampled
-    if of_measure.empty:
+    if measure is None:
+        listed = ", ".join(measures) or "no surface maps"
+        problem = f"choose with --measure (measure=); there are {listed}"
+    elif of_measure.empty:
         problem = _no_measure(layout, measure, measures, folders)
     elif requested.empty:
         problem = _nothing_fits(of_measure, layout, request)
@@ -242,7 +242,8 @@ def _with_missing(
             relative = str(example.path.relative_to(example.folder))
             path = folder / relative.replace(example.subject, subject)
         rows.append(
-            {
+            dict.fromkeys(files.columns)
+            | {
                 "subject": subject,
                 "hemisphere": side,
                 "path": path,
@@ -251,7 +252,6 @@ def _with_missing(
             }
         )
     added = pd.DataFrame(rows, columns=files.columns, dtype=object)
-    added = added.astype(object).where(added.notna(), None)
     # One subject's files stay together, in the order of the folders.
     order = {folder: number for number, folder in enumerate(folders)}
     files = pd.concat([files, added], ignore_index=True)
