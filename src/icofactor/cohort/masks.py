@@ -23,7 +23,8 @@ from icofactor.sphere.names import SIDES
 Mask = NDArray[np.bool_]
 _WALL = re.compile(r"(?<!no)medial.?wall", re.IGNORECASE)
 _NOT_CORTEX = re.compile(
-    r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum", re.IGNORECASE
+    r".*medial.?wall.*|unknown|\?+|none|background|corpuscallosum",
+    re.IGNORECASE,
 )
 
 
@@ -31,7 +32,10 @@ def is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike)
 
 
-def read_mask(mask: Any, widths: Mapping[str, int]) -> Mask:
+def read_mask(
+    mask: Any,
+    widths: Mapping[str, int],
+) -> Mask:
     """Return the mask over all hemispheres of a cohort, True where a vertex is used.
 
     Parameters
@@ -47,6 +51,7 @@ def read_mask(mask: Any, widths: Mapping[str, int]) -> Mask:
         mask = np.concatenate(
             [np.asarray(halves[side]).reshape(-1) for side in widths if side in halves]
         )
+    # Other numbers than 0 and 1 are more likely a map than a mask.
     flags = np.asarray(mask)
     n_sites = sum(widths.values())
     if flags.shape != (n_sites,) or not (flags.dtype == bool or np.isin(flags, (0, 1)).all()):
@@ -55,7 +60,10 @@ def read_mask(mask: Any, widths: Mapping[str, int]) -> Mask:
     return flags.astype(bool)
 
 
-def _join(masks: Mapping[str | None, Mask], widths: Mapping[str, int]) -> Mask:
+def _join(
+    masks: Mapping[str | None, Mask],
+    widths: Mapping[str, int],
+) -> Mask:
     """Return the masks of the hemispheres as one; raise an error unless they fit."""
     sizes = {side: len(masks[side]) if side in masks else 0 for side in widths}
     problem = ""
@@ -69,9 +77,13 @@ def _join(masks: Mapping[str | None, Mask], widths: Mapping[str, int]) -> Mask:
     return np.concatenate([masks[side] for side in widths])
 
 
-def _read_files(files: Sequence[Any], widths: Mapping[str, int]) -> Mask:
+def _read_files(
+    files: Sequence[Any],
+    widths: Mapping[str, int],
+) -> Mask:
     """Return the mask in one file, or a pair of files."""
     masks: dict[str | None, Mask] = {}
+    # A file of both hemispheres has left first.
     ends = np.cumsum(list(widths.values()))
     for number, file in enumerate(files):
         path = Path(file).expanduser()
@@ -89,13 +101,17 @@ def _read_files(files: Sequence[Any], widths: Mapping[str, int]) -> Mask:
     return _join(masks, widths)
 
 
-def _read_file(path: Path, widths: Mapping[str, int]) -> dict[str | None, Mask]:
+def _read_file(
+    path: Path,
+    widths: Mapping[str, int],
+) -> dict[str | None, Mask]:
     """Return hemisphere, or None where the file does not say → mask."""
     with reading(path, "mask"):
         check_regular(path)
         name = path.name.lower()
         if name.endswith(".annot"):
             labels, names = read_annot(path)
+            # Vertices without a known label are not cortex either.
             return {None: ~np.isin(labels, _outside_cortex(names)) & np.isin(labels, list(names))}
         if name.endswith(".label"):
             return {None: _from_label(path, widths)}
@@ -110,6 +126,7 @@ def _read_file(path: Path, widths: Mapping[str, int]) -> dict[str | None, Mask]:
             if flags.dtype == bool and flags.ndim == 1:
                 return {None: flags}
         maps = read_maps(path)
+        # A file with several maps is data, not a mask.
         if maps.n_maps != 1:
             raise Unreadable(f"contains {maps.n_maps} maps; a mask must be one map")
         return {
@@ -123,7 +140,10 @@ def _outside_cortex(names: Mapping[int, str]) -> list[int]:
     return [label for label, name in names.items() if _NOT_CORTEX.fullmatch(name)]
 
 
-def _from_label(path: Path, widths: Mapping[str, int]) -> Mask:
+def _from_label(
+    path: Path,
+    widths: Mapping[str, int],
+) -> Mask:
     """Return the vertices in a FreeSurfer label, or all others for the medial wall's label."""
     n = widths.get(side_of(path.name)[0] or "", next(iter(widths.values())))
     lines = [line for line in read_text(path).splitlines() if line and not line.startswith("#")]

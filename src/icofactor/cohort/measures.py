@@ -88,6 +88,7 @@ class Measures:
         """Number of the measure of each row of X; None if a row contains all measures."""
         if self.share == "loadings":
             return None
+        # Rows of shared maps are complete blocks, one for each measure.
         if n_rows % self.n:
             text = f"must have one row per person for each of {', '.join(self.names)}"
             raise ArgumentError("X", f"{text}; found {counted(n_rows, 'row')}")
@@ -99,20 +100,28 @@ class Measures:
             text = "has 1 person with all measures; fit needs at least 2 (transform takes one)"
             raise ArgumentError("X", text)
 
-    def center(self, center: str, asked: str, method: Any) -> str:
+    def center(
+        self,
+        center: str,
+        asked: str,
+        method: Any,
+    ) -> str:
         """Return the centering of each measure: that of the model, or "zscore" if the scale is."""
         if self.scale != "zscore":
             return center
         if "zscore" not in method.scheme.centers:
             text = f"'zscore' makes values negative, which method {method.name!r} cannot factorize"
             raise ArgumentError("scale", f"{text}; use 'variance', or method 'parts'")
+        # The scale fixes the centering, so another one cannot be asked for.
         if asked not in ("auto", "zscore"):
             text = f"{asked!r} contradicts --scale zscore (scale='zscore'); leave one out"
             raise ArgumentError("center", text)
         return "zscore"
 
     def people(
-        self, participants: Mapping[str, Any], subjects: Sequence[str]
+        self,
+        participants: Mapping[str, Any],
+        subjects: Sequence[str],
     ) -> tuple[Mapping[str, Any], list[str]]:
         """Return table and names of the people, from those of the rows of X."""
         rows = list(subjects)
@@ -141,7 +150,11 @@ class Measures:
         return self.scale == "none" and bool((self.weights == 1).all())
 
     def factors(
-        self, variance: NDArray[Any], n: int, n_sites: float, center: str
+        self,
+        variance: NDArray[Any],
+        n: int,
+        n_sites: float,
+        center: str,
     ) -> NDArray[np.float64]:
         """Return the factor of each measure.
 
@@ -149,6 +162,7 @@ class Measures:
         """
         if self.scale != "variance" or center == "zscore":
             return np.sqrt(self.weights)
+        # A constant measure would be divided by zero.
         if (variance <= 0).any():
             name = self.names[int(np.argmin(variance))]
             raise ArgumentError("X", f"{name} is the same in all people: no variance to scale by")
@@ -157,6 +171,7 @@ class Measures:
 
     def split(self, values: Any) -> dict[str, Any]:
         """Split loadings (shared maps) or maps (shared loadings): measure → its own."""
+        # Shared maps have rows of each measure, shared loadings columns.
         axis = 0 if self.share == "maps" else -1
         return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
 
@@ -187,6 +202,7 @@ class Measures:
         """A warning if one measure dominates the others, unless weights were given; else ""."""
         if self.variance is None or self.n < 2:
             return ""
+        # Weights that the user gave are meant so.
         if self.variance.max() <= DOMINANT or np.ptp(self.weights):
             return ""
         largest = int(self.variance.argmax())
@@ -204,7 +220,10 @@ def measures_of(X: Any) -> Measures | None:
     return measures if isinstance(measures, Measures) else None
 
 
-def check_measures(measures: Measures | None, fitted: Measures | None) -> None:
+def check_measures(
+    measures: Measures | None,
+    fitted: Measures | None,
+) -> None:
     """Raise an error for a cohort that is not joined as that of a fit was."""
     if _summary(measures) != _summary(fitted):
         text = f"has {_summary(measures)}; the fit had {_summary(fitted)}: see join_measures"
@@ -218,7 +237,9 @@ def _summary(measures: Measures | None) -> str:
 
 
 def people_of_rows(
-    X: Any, participants: Mapping[str, Any], subjects: Sequence[str]
+    X: Any,
+    participants: Mapping[str, Any],
+    subjects: Sequence[str],
 ) -> tuple[Mapping[str, Any], list[str]]:
     """Return table and names of the people in rows of X; see `Measures.people`."""
     measures = X if isinstance(X, Measures) else measures_of(X)
@@ -249,7 +270,9 @@ class Arrangement:
         return cls() if measures is None else measures.arrangement(X.sites)
 
     def each_measure(
-        self, maps: Maps, mask: NDArray[np.bool_] | None = None
+        self,
+        maps: Maps,
+        mask: NDArray[np.bool_] | None = None,
     ) -> Iterator[tuple[Maps, NDArray[np.int64]]]:
         """Yield the maps of each measure at sites in use, and the positions of these sites.
 
@@ -279,7 +302,12 @@ class Arrangement:
         """Return regressors of people as those of rows: each measure has effects of its own."""
         return np.kron(np.eye(self.n_stacked), Z)
 
-    def codes(self, codes: np.ndarray | None, n_codes: int, n_people: int) -> np.ndarray | None:
+    def codes(
+        self,
+        codes: np.ndarray | None,
+        n_codes: int,
+        n_people: int,
+    ) -> np.ndarray | None:
         """Return codes of people as those of rows: each measure has codes of its own."""
         if self.n_stacked == 1:
             return codes
@@ -370,6 +398,7 @@ class JoinedCohort:
         if all(mask is None for mask in masks):
             return None
         n_sites = self._first.sites.n
+        # A measure without a mask uses all sites.
         masks = [np.ones(n_sites, dtype=bool) if mask is None else mask for mask in masks]
         if self.measures.share == "maps":
             return np.logical_and.reduce(masks)
@@ -503,26 +532,37 @@ def join_measures(
     check_sites_alike(measures)
     names = tuple(measures)
     units = tuple(str(getattr(cohort, "units", "")) for cohort in measures.values())
-    joint = Measures(names, units, share, scale, _check_weights(weights, names))  # type: ignore[arg-type]
+    numbers = _check_weights(weights, names)
+    joint = Measures(names, units, share, scale, numbers)  # type: ignore[arg-type]
     cohorts, left_out = _match_people(measures, missing)
     return JoinedCohort(cohorts, joint, left_out)
 
 
-def _problem_of_name(name: Any, measures: Mapping[str, Any]) -> str:
+def _problem_of_name(
+    name: Any,
+    measures: Mapping[str, Any],
+) -> str:
     """Say why the names of files cannot contain the name of a measure; "" if they can."""
     if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
         text = "names must be letters and digits, because file names contain them"
         return f"{text}; found {shown(name)}"
+    # Files are named after measures.
     if sum(name.lower() == str(other).lower() for other in measures) > 1:
         text = f"the name {name!r} differs from another one only in case"
         return f"{text}, so files would be the same on Windows and macOS"
     return ""
 
 
-def _problem_of_cohort(name: str, cohort: Any, share: str) -> str:
+def _problem_of_cohort(
+    name: str,
+    cohort: Any,
+    share: str,
+) -> str:
     """Say why something is not a cohort, or cannot be joined; "" if it can."""
+    # Stored, joined and adjusted cohorts are all accepted.
     if not all(hasattr(cohort, attribute) for attribute in _COHORT):
         return f"{name!r} is no cohort but a {type(cohort).__name__}"
+    # Adjustments are estimated per measure, after joining.
     if getattr(cohort.X, "adjustments", ()) or measures_of(cohort) is not None:
         text = f"{name!r} is joined or adjusted already: join measures first"
         return f"{text}, then regress out covariates and scanners"
@@ -554,7 +594,8 @@ def _describe_sites(cohort: Any) -> str:
 
 
 def _match_people(
-    measures: Mapping[str, Any], missing: str
+    measures: Mapping[str, Any],
+    missing: str,
 ) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """Return the cohorts of the people with every measure, and who lacks which.
 
@@ -564,6 +605,7 @@ def _match_people(
     subjects = [str(subject) for cohort in measures.values() for subject in cohort.subjects]
     # The name of a person is that of the first measure that has it.
     names = {bare(subject): subject for subject in reversed(subjects)}
+    # All that somebody lacks is listed, not only the first measure.
     left_out = {}
     for key in dict.fromkeys(map(bare, subjects)):
         lacking = tuple(measure for measure in rows if key not in rows[measure])
@@ -579,12 +621,16 @@ def _match_people(
     cohorts = {}
     for name, cohort in measures.items():
         chosen = [rows[name][key] for key in common]
+        # A whole cohort is not copied.
         is_whole = chosen == list(range(len(cohort.subjects)))
         cohorts[name] = cohort if is_whole else cohort[chosen]
     return cohorts, left_out
 
 
-def _rows_by_person(measure: str, cohort: Any) -> dict[str, int]:
+def _rows_by_person(
+    measure: str,
+    cohort: Any,
+) -> dict[str, int]:
     """Return the row of each person of a cohort, by name without "sub-"."""
     names = [bare(subject) for subject in cohort.subjects]
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -594,7 +640,10 @@ def _rows_by_person(measure: str, cohort: Any) -> dict[str, int]:
     return {name: row for row, name in enumerate(names)}
 
 
-def _check_weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
+def _check_weights(
+    weights: Any,
+    names: tuple[str, ...],
+) -> NDArray[np.float64]:
     """Return the weight of each measure."""
     weights = {} if weights is None else weights
     if not isinstance(weights, Mapping) or not set(weights) <= set(names):

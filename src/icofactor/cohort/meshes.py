@@ -50,10 +50,7 @@ class Mesh:
     @classmethod
     def read(cls, mesh: Any) -> Mesh:
         """Return the mesh for a name, Sites, a sphere file, or a pair of these."""
-        if isinstance(mesh, tuple | list):
-            if len(mesh) != 2:
-                text = f"must be one mesh or a pair (left, right); found {len(mesh)}"
-                raise ArgumentError("mesh", text)
+        if isinstance(mesh, tuple | list) and len(mesh) == 2:
             left, right = map(_sites_of, mesh)
             return cls((left, right))
         if mesh is None or isinstance(mesh, Sites):
@@ -84,6 +81,7 @@ class Mesh:
         """Return how many sites a map of one hemisphere may have; none for an unknown mesh."""
         if self.given is None:
             return []
+        # A name stands for the vertices or the faces of a mesh.
         if isinstance(self.given, str):
             level = _level(self.given)
             return [n_nodes(level), n_faces(level)]
@@ -168,6 +166,7 @@ def _problem_of_array(X: Any) -> str:
         return "must be a dense array; found a sparse matrix, use X.toarray()"
     if isinstance(X, np.ma.MaskedArray):
         return "is a masked array, whose mask would be lost; use X.filled(np.nan) and pass mask="
+    # Booleans are masks, not maps.
     kind = np.dtype(X.dtype).kind
     if kind not in "fiu":
         # scikit-learn's checks look for this phrase.
@@ -182,7 +181,11 @@ def _problem_of_array(X: Any) -> str:
     return ""
 
 
-def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sites, str]:
+def read_image(
+    image: Any,
+    mesh: Any,
+    hemi: str | None,
+) -> tuple[np.ndarray, Sites, str]:
     """Return maps, sites and hemisphere of a nilearn SurfaceImage.
 
     Parameters
@@ -197,6 +200,7 @@ def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sit
         text = f"is {hemi!r}, but the SurfaceImage contains only {', '.join(present)}"
         raise ArgumentError("hemi", text)
     halves = [np.asarray(parts[side]) for side in sides]
+    # nilearn has one column per map, a cohort one row.
     X = np.concatenate([half.reshape(len(half), -1) for half in halves]).T
     if mesh is None:
         sites_of = [_sites_of_polymesh(image.mesh.parts[side], side) for side in sides]
@@ -219,7 +223,11 @@ def join_images(images: Sequence[Any]) -> Any:
     return concat_imgs(list(images))
 
 
-def _check_same_triangles(image: Any, sides: Sequence[str], sites: Sites) -> None:
+def _check_same_triangles(
+    image: Any,
+    sides: Sequence[str],
+    sites: Sites,
+) -> None:
     """Raise an error for an image whose vertices are in another order than the sites."""
     if sites.triangles is None or sites.on != "vertices":
         return
@@ -235,11 +243,15 @@ def _sorted_rows(triangles: Any) -> np.ndarray:
     return np.unique(np.sort(triangles, axis=1), axis=0)
 
 
-def _sites_of_polymesh(surface: Any, side: str) -> Sites:
+def _sites_of_polymesh(
+    surface: Any,
+    side: str,
+) -> Sites:
     """Return the sites of one hemisphere of an image, from its sphere or its triangles."""
     coordinates = np.asarray(surface.coordinates, dtype=np.float64)
     faces = np.asarray(surface.faces)
     radii = np.linalg.norm(coordinates, axis=1)
+    # Spheres of FreeSurfer have a radius of 100, others of 1.
     if radii.min() > 0 and np.ptp(radii) <= _ROUND * radii.max():
         return Sites.from_sphere(coordinates, faces)
     try:

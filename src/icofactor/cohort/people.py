@@ -52,7 +52,10 @@ def session_key(session: str) -> str:
     return (text.lstrip("0") or "0") if text.isdecimal() else text
 
 
-def scan_name(person: str, session: str) -> str:
+def scan_name(
+    person: str,
+    session: str,
+) -> str:
     """Return the name of a scan: sub-01_ses-1."""
     return f"{person}_ses-{session.removeprefix('ses-')}"
 
@@ -67,6 +70,7 @@ def scan_of(name: str) -> Scan | None:
         inner = scan_of(long["scan"])
         template = _BASE_NAME.match(long["base"])
         person = long["base"] if template is None else template[0]
+        # Both parts of the name agree: sub-01_ses-1.long.sub-01.
         if inner is not None and inner[0] == person:
             return inner
         session = long["scan"].removeprefix(person).strip("_-.")
@@ -87,7 +91,10 @@ def repeated(scans: Mapping[str, Scan]) -> bool:
     return len({person for person, _ in scans.values()}) < len(scans)
 
 
-def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str]:
+def streams_of(
+    names: Sequence[str],
+    bases: Sequence[str] = (),
+) -> dict[str, str]:
     """Return the stream of each FreeSurfer folder: cross, base or long.
 
     Parameters
@@ -96,13 +103,17 @@ def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str
     """
     long = [match for name in names if (match := _LONG.fullmatch(name))]
     people = {scan[0] for name in names if (scan := scan_of(name)) is not None}
+    # A folder that is called like a person, beside scans of it, is its template.
     all_bases = {match["base"] for match in long} | people | set(bases)
     streams = {name: "base" if name in all_bases else "cross" for name in names}
     return streams | {match[0]: "long" for match in long}
 
 
 def choose_stream(
-    names: Sequence[str], stream: str | None, path: str, bases: Sequence[str] = ()
+    names: Sequence[str],
+    stream: str | None,
+    path: str,
+    bases: Sequence[str] = (),
 ) -> list[str]:
     """Return the folders of one of FreeSurfer's streams: the requested or the only one."""
     if stream is not None:
@@ -142,7 +153,11 @@ class People:
     measures: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, subjects: Sequence[str], participants: Mapping[str, Any]) -> People:
+    def of(
+        cls,
+        subjects: Sequence[str],
+        participants: Mapping[str, Any],
+    ) -> People:
         """Return the people of a cohort, from its names and its table.
 
         Without a column of sessions, scans of one person are told apart by name.
@@ -155,12 +170,14 @@ class People:
                 row.removesuffix(f"_{measure}") for row, measure in zip(rows, measures, strict=True)
             )
         persons = tuple(map(_text, participants.get(PERSON, scans)))
+        # Names that differ only by "sub-" are the same people.
         if len(persons) != len(rows) or list(map(bare, persons)) == list(map(bare, scans)):
             return cls(rows, scans, None, measures)
         columns = {str(column).lower(): column for column in reversed(list(participants))}
         column = next((columns[name] for name in SESSION_COLUMNS if name in columns), None)
         sessions = scans if column is None else tuple(map(_text, participants[column]))
         unique = set(zip(persons, sessions, measures or sessions, strict=True))
+        # Sessions that do not tell scans apart are of no use.
         if any(map(is_missing, sessions)) or len(unique) < len(rows):
             sessions = scans
         return cls(rows, persons, sessions, measures)
@@ -216,12 +233,14 @@ def _text(value: Any) -> str:
 
 
 def _measures_of_rows(
-    rows: Sequence[str], participants: Mapping[str, Any]
+    rows: Sequence[str],
+    participants: Mapping[str, Any],
 ) -> tuple[str, ...] | None:
     """Return the measure of each row if rows are named after it, as those of joined measures."""
     measures = tuple(map(str, participants.get(MEASURE, ())))
     if not rows or len(measures) != len(rows):
         return None
+    # A column "measure" of the user has another meaning.
     is_named = all(row.endswith(f"_{measure}") for row, measure in zip(rows, measures, strict=True))
     return measures if is_named else None
 
@@ -260,8 +279,15 @@ def _rows_to_fit(
         n = people.n_scans
         table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
         scans = replace(people[range(n)], measures=None)
-        rows = _rows_to_fit(scans, table, fit_on, order, seed)
+        rows = _rows_to_fit(
+            scans,
+            table,
+            fit_on,
+            order,
+            seed,
+        )
         return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
+    # Without sessions, the names of scans order them.
     sessions = [natural(session_key(session)) for session in people.sessions or people.scans]
     keys: list[Any] = sessions
     if order is not None:
@@ -279,16 +305,24 @@ def _rows_to_fit(
     return np.sort([min(rows, key=keys.__getitem__) for rows in groups])
 
 
-def _order_keys(column: str, people: People, participants: Mapping[str, Any]) -> list[Any]:
+def _order_keys(
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+) -> list[Any]:
     """Return the values of a column as keys to sort by."""
     cells = _complete_cells(column, people, participants, "order")
+    # Ages and days are numbers, dates are text that sorts naturally.
     if all(map(is_number, cells)):
         return [float(cell) for cell in cells]
     return [natural(cell) for cell in cells]
 
 
 def _complete_cells(
-    column: str, people: People, participants: Mapping[str, Any], argument: str
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+    argument: str,
 ) -> list[str]:
     """Return a column as text; raise an error if a value is missing."""
     # A column that does not exist has no value for anybody.
@@ -339,7 +373,10 @@ class RowGroups:
         return np.concatenate([self.members[group] for group in rng.integers(self.n, size=self.n)])
 
     def deal(
-        self, strata: NDArray[np.int64], n_parts: int, rng: np.random.Generator
+        self,
+        strata: NDArray[np.int64],
+        n_parts: int,
+        rng: np.random.Generator,
     ) -> NDArray[np.int64]:
         """Deal whole groups into parts of nearly equal size, also within each stratum.
 
@@ -349,7 +386,9 @@ class RowGroups:
         -------
         (n_rows,) part of each row
         """
+        # A group in two strata counts where it has most rows.
         stratum = np.array([np.bincount(strata[rows]).argmax() for rows in self.members])
+        # Shuffled, so that a part does not depend on the order of the rows.
         shuffled = [
             rng.permutation(np.flatnonzero(stratum == number))
             for number in rng.permutation(np.unique(stratum))
@@ -363,6 +402,7 @@ class RowGroups:
         parts = np.empty(len(self.codes), dtype=np.int64)
         for group in order:
             inside = n_rows_of_stratum[:, stratum[group]]
+            # Fewest rows of this stratum first, then fewest rows.
             smallest = np.lexsort((n_rows, inside))[0]
             parts[self.members[group]] = smallest
             n_rows[smallest] += sizes[group]
@@ -371,7 +411,11 @@ class RowGroups:
 
 
 def groups_of(
-    groups: Any, people: People | None, participants: Mapping[str, Any], n_rows: int, least: int = 2
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+    n_rows: int,
+    least: int = 2,
 ) -> RowGroups | None:
     """Return which rows belong together; None if every row stands alone.
 
@@ -393,7 +437,11 @@ def groups_of(
     return None if row_groups.n == n_rows else row_groups
 
 
-def _labels(groups: Any, people: People | None, participants: Mapping[str, Any]) -> list[str]:
+def _labels(
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+) -> list[str]:
     """Return the label of each row."""
     if groups is not None and not isinstance(groups, str):
         return [cell_text(label) for label in groups]
@@ -405,7 +453,11 @@ def _labels(groups: Any, people: People | None, participants: Mapping[str, Any])
     return _complete_cells(groups, people, participants, "groups")
 
 
-def _problem_of_labels(labels: Sequence[str], people: People | None, n_rows: int) -> str:
+def _problem_of_labels(
+    labels: Sequence[str],
+    people: People | None,
+    n_rows: int,
+) -> str:
     """Say why labels cannot group rows, "" if they can: they must not split people."""
     if len(labels) != n_rows:
         return f"has {len(labels)} labels; there are {n_rows} rows"
@@ -414,6 +466,7 @@ def _problem_of_labels(labels: Sequence[str], people: People | None, n_rows: int
         return f"the label of row {row} is missing"
     if people is None:
         return ""
+    # A person in two groups would be on both sides of a split.
     labels_of: dict[str, set[str]] = {}
     for person, label in zip(people.persons, labels, strict=True):
         labels_of.setdefault(person, set()).add(label)
@@ -449,6 +502,7 @@ class Scans:
         """Return the rows of a cohort that are fitted."""
         if self.people is None or len(self.rows) == len(self.people.scans):
             return cohort
+        # Adjusted maps were estimated from all rows.
         if not hasattr(type(cohort), "__getitem__"):
             text = "needs the original maps: choose scans first, then regress out the covariates"
             raise ArgumentError("fit_on", text)
@@ -526,15 +580,41 @@ def choose_scans(
         rows = np.arange(len(cohort) if n_rows is None else n_rows)
         fitted = None
     else:
-        rows = _rows_to_fit(people, table, fit_on, order, seed)
+        rows = _rows_to_fit(
+            people,
+            table,
+            fit_on,
+            order,
+            seed,
+        )
         fitted = people[rows.tolist()]
     column = groups if isinstance(groups, str) else None
     if column is None and groups is not None:
         labels = list(groups)
         # Labels must fit all rows, also those that are not fitted.
-        groups_of(labels, people, table, len(rows) if people is None else len(people.scans), 1)
+        groups_of(
+            labels,
+            people,
+            table,
+            len(rows) if people is None else len(people.scans),
+            1,
+        )
         groups = [labels[row] for row in rows]
+    # Columns that give the groups follow the rows.
     if people is not None and len(rows) < len(people.scans):
         table = {name: np.asarray(values)[rows] for name, values in table.items()}
-    row_groups = groups_of(groups, fitted, table, len(rows), least)
-    return Scans(people, rows, row_groups, fit_on, order, column)
+    row_groups = groups_of(
+        groups,
+        fitted,
+        table,
+        len(rows),
+        least,
+    )
+    return Scans(
+        people,
+        rows,
+        row_groups,
+        fit_on,
+        order,
+        column,
+    )

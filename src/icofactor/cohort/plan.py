@@ -101,9 +101,9 @@ class Plan:
 
     def check(self) -> None:
         """Raise a CohortError for everything that is wrong so far."""
+        if self.unknown_sites is not None and not self.problems:
+            self.problems.add_error(self.unknown_sites)
         self.problems.check()
-        if self.unknown_sites is not None:
-            raise self.unknown_sites
 
     def read(self) -> Cohort | StoredCohort:
         """Return the cohort; a CohortError names every bad file."""
@@ -128,7 +128,10 @@ class Planner:
     surfaces: Sequence[Path] = ()
 
     def plan(
-        self, files: pd.DataFrame, names: Sequence[str] | None, scans: Mapping[str, Scan]
+        self,
+        files: pd.DataFrame,
+        names: Sequence[str] | None,
+        scans: Mapping[str, Scan],
     ) -> Plan:
         """Return the plan for a table of files.
 
@@ -157,9 +160,14 @@ class Planner:
         # Subjects are called as the caller wants from here on, scans too.
         self.selection = replace(self.selection, scans=scans)
         selected = self.selection.select_files(
-            list(files_of), missing, duplicates, self.problems, self.journal
+            list(files_of),
+            missing,
+            duplicates,
+            self.problems,
+            self.journal,
         )
         in_data = [name for _, name in selected]
+        # Surfaces to draw on are those of the chosen subjects, without those left out.
         of_chosen = files[files["subject"].isin(in_data)]
         self.surfaces = surfaces_to_draw(of_chosen, request.sides)
         self._check_subjects(selected)
@@ -169,7 +177,13 @@ class Planner:
             for side, path in files_of[name].items()
         ]
         self._look_at_small_files(rows)
-        return self._plan_reading(selected, {}, rows, self._first_files(rows), has_one_map=True)
+        return self._plan_reading(
+            selected,
+            {},
+            rows,
+            self._first_files(rows),
+            has_one_map=True,
+        )
 
     def _check_subjects(self, selected: Sequence[tuple[str, str]]) -> None:
         """Raise an error if no subjects remain."""
@@ -232,6 +246,7 @@ class Planner:
             if maps is None:
                 continue
             can_be_stack = maps.record["reader"] in ("npz", "table") and maps.names
+            # One map per file is the usual cohort; only archives and tables may hold one subject.
             if maps.n_maps == 1 and not can_be_stack:
                 return False
             if len(files_of) == 1:
@@ -241,7 +256,11 @@ class Planner:
             names += maps.names
         return bool(names) and len(set(names)) == len(names)
 
-    def plan_stacks(self, files_of: Mapping[str, Files], names: Sequence[str] | None) -> Plan:
+    def plan_stacks(
+        self,
+        files_of: Mapping[str, Files],
+        names: Sequence[str] | None,
+    ) -> Plan:
         """Return the plan of files with several maps each, one per subject."""
         stacks = []
         subjects: list[str] = []
@@ -268,6 +287,7 @@ class Planner:
             self.problems.add("paths", "no subject could be read")
         self.problems.check()
         columns = _columns_of(stacks)
+        # Names tell people and sessions only where the file does not.
         if PERSON not in columns:
             self.selection = replace(self.selection, scans=scans_of(subjects))
         selected = self.selection.select(subjects, self.problems, self.journal, columns)
@@ -286,7 +306,13 @@ class Planner:
             for file in rows
         ]
         columns = {name: values[order] for name, values in columns.items()}
-        return self._plan_reading(selected, columns, chosen, stacks[0], has_one_map=False)
+        return self._plan_reading(
+            selected,
+            columns,
+            chosen,
+            stacks[0],
+            has_one_map=False,
+        )
 
     def _look_at_stack(self, paths: Files) -> list[MapFile]:
         """Return a file, or a pair of files of two hemispheres with the same number of maps."""
@@ -303,7 +329,10 @@ class Planner:
         return stack
 
     def _names_in(
-        self, stack: Sequence[MapFile], names: Sequence[str] | None, is_alone: bool
+        self,
+        stack: Sequence[MapFile],
+        names: Sequence[str] | None,
+        is_alone: bool,
     ) -> list[str]:
         """Return subjects of maps: as given, as maps are named, as in the table, or numbers."""
         n = stack[0].n_maps
@@ -313,10 +342,12 @@ class Planner:
         for maps in stack:
             subjects = [subject_of(Path(name)) or name for name in maps.names]
             are_scans = len(set(maps.names)) == n and all(map(scan_of, maps.names))
+            # Several scans of a person: the whole names tell them apart.
             if len(set(subjects)) < n and are_scans:
                 return list(maps.names)
             if len(set(subjects)) == n:
                 return subjects
+        # The order of the table says nothing of several files.
         table = self.selection.participants if is_alone else None
         return names_of_unnamed(n, CohortError.place(path), table, self.journal)
 
@@ -333,6 +364,7 @@ class Planner:
         subjects = [name for name, _ in selected]
         participants = {**columns, **self.selection.renamed(selected).columns(subjects)}
         sizes: dict[str, int] = {}
+        # The first file of a hemisphere decides its size: written last, it stays.
         for maps in reversed(firsts):
             sizes |= maps.sizes
         widths = {side: sizes[side] for side in SIDES if side in sizes}
@@ -394,13 +426,15 @@ def missing_files(files: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def group_files(
-    files: pd.DataFrame, request: Request
+    files: pd.DataFrame,
+    request: Request,
 ) -> tuple[dict[str, Files], dict[str, list[str]], dict[str, list[tuple[Path, str]]]]:
     """Return each subject's files by hemisphere, what is missing, and files beyond one of each."""
     files_of: dict[str, Files] = {}
     missing = missing_files(files)
     duplicates: dict[str, list[tuple[Path, str]]] = {}
     present = files[files["size"] != MISSING]
+    # A subject has one file of each hemisphere, or one of both.
     for row in present.itertuples(index=False):
         paths = files_of.setdefault(row.subject, {})
         # A file of both hemispheres clashes with one of either.
@@ -427,7 +461,10 @@ def group_files(
     return files_of, missing, duplicates
 
 
-def _describe_duplicate(row: Any, path: Path) -> Problem:
+def _describe_duplicate(
+    row: Any,
+    path: Path,
+) -> Problem:
     """Say that a subject has another file, by which BIDS entities they differ, and what to do."""
     entities = entities_of(row.path.name)
     differing = [
@@ -437,6 +474,7 @@ def _describe_duplicate(row: Any, path: Path) -> Problem:
     if row.path.name.startswith("sub-"):
         names = ", ".join(differing) or "ses, task, run, ..."
         remedy += f", or choose with --entities (entities=) ({names})"
+    # Sessions are the most frequent reason, and can be read together.
     if "ses" in differing:
         remedy += "; --sessions all (sessions='all') reads all sessions"
     text = f"subject {row.subject} is also in {path}; {remedy}"
@@ -450,7 +488,10 @@ def _columns_of(stacks: Sequence[Sequence[MapFile]]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([table[name] for table in tables]) for name in shared}
 
 
-def _first_map(files: Sequence[MapFile], widths: Mapping[str, int]) -> NDArray[Any]:
+def _first_map(
+    files: Sequence[MapFile],
+    widths: Mapping[str, int],
+) -> NDArray[Any]:
     """Return the first map of the first file of each hemisphere; zeros for other meshes."""
     row = np.zeros(sum(widths.values()))
     start = 0
@@ -463,7 +504,9 @@ def _first_map(files: Sequence[MapFile], widths: Mapping[str, int]) -> NDArray[A
 
 
 def _describe_mask(
-    mask: NDArray[np.bool_] | None, firsts: Sequence[MapFile], values: NDArray[Any]
+    mask: NDArray[np.bool_] | None,
+    firsts: Sequence[MapFile],
+    values: NDArray[Any],
 ) -> str:
     """Say what is known of the mask before the maps are read."""
     in_files = [flags for maps in firsts for flags in maps.masks.values()]

@@ -116,6 +116,7 @@ class Reading:
         maps = self.reader.take(file.path, file.side)
         if isinstance(maps, CohortError):
             return maps
+        # A time series among single maps is found here at the latest.
         if self.has_one_map and maps.n_maps > 1:
             return several_maps(maps)
         for side, half in maps.parts.items():
@@ -127,12 +128,17 @@ class Reading:
                     self._X[row, self._columns[side]] = half[number]
         return maps.without_values()
 
-    def _record(self, file: FileRows, maps: MapFile) -> None:
+    def _record(
+        self,
+        file: FileRows,
+        maps: MapFile,
+    ) -> None:
         """Keep what the provenance and reports say of a file."""
         names = [self.subjects[row] for row in file.rows.values()]
         self._records.append({**maps.record, "subject": names[0] if self.has_one_map else names})
         self._masks.update(maps.masks)
         self._maps.append(maps)
+        # Files are read in threads, notes are taken in the order of the files.
         for note in maps.notes:
             self.journal.note(note)
         for number, row in file.rows.items():
@@ -187,7 +193,14 @@ class Reading:
             self._sources,
             () if regions is None else regions.names,
         )
-        used = mask_by_values(maps, mask, self.problems, self.journal, request.holes)
+        used = mask_by_values(
+            maps,
+            mask,
+            self.problems,
+            self.journal,
+            request.holes,
+        )
+        # The source is named only if it leaves out more than the given mask.
         if used is not None and (mask is None or (mask & ~used).any()):
             sources.append("NaN or zero in every subject")
         return used, sources
@@ -198,6 +211,7 @@ class Reading:
         mask, mask_sources = self._mask_by_values()
         self.problems.check()
         assert self.sites is not None
+        # Names of arrays in archives say the measure if no file name does.
         arrays = [measure_of(record["array"]) for record in self._records if "array" in record]
         measure = self.measure or next(filter(None, arrays), "unknown")
         modality = request.modality or modality_of(measure)

@@ -58,6 +58,7 @@ class MapFile:
 
     def without_values(self) -> MapFile:
         """Return the file with zeros, which take no memory, in place of its values."""
+        # A broadcast zero has a shape, but no memory of its own.
         zeros = {side: np.broadcast_to(0.0, half.shape) for side, half in self.parts.items()}
         return replace(self, parts=zeros)
 
@@ -79,7 +80,11 @@ class Reader:
     tables: Mapping[Path, Maps] = field(default_factory=dict)
     cache: dict[Path, MapFile | CohortError] = field(default_factory=dict)
 
-    def look(self, path: Path, side: str | None) -> MapFile | CohortError:
+    def look(
+        self,
+        path: Path,
+        side: str | None,
+    ) -> MapFile | CohortError:
         """Read a file and keep it; `side` is the hemisphere in its name, or None."""
         if path not in self.cache:
             try:
@@ -88,7 +93,11 @@ class Reader:
                 self.cache[path] = error
         return self.cache[path]
 
-    def take(self, path: Path, side: str | None) -> MapFile | CohortError:
+    def take(
+        self,
+        path: Path,
+        side: str | None,
+    ) -> MapFile | CohortError:
         """Return a file with its checksum, and keep it no longer."""
         maps = self.look(path, side)
         self.cache.pop(path, None)
@@ -102,7 +111,9 @@ class Reader:
             return error
 
     def first(
-        self, files: Iterable[tuple[Path, str | None]], fitting: bool = False
+        self,
+        files: Iterable[tuple[Path, str | None]],
+        fitting: bool = False,
     ) -> MapFile | None:
         """Return the first file that can be read and, with `fitting`, can be of the mesh."""
         for path, side in files:
@@ -117,8 +128,13 @@ class Reader:
             self.cache[path] = maps.without_values()
         return None
 
-    def _read(self, path: Path, side: str | None) -> MapFile:
+    def _read(
+        self,
+        path: Path,
+        side: str | None,
+    ) -> MapFile:
         """Read a file, by hemisphere."""
+        # Tables of regions were read before, to find the regions that they share.
         maps = self.tables.get(path) or read_maps(path, self.request.measure)
         with reading(path):
             parts = self._by_hemisphere(maps.parts, side)
@@ -148,12 +164,17 @@ class Reader:
             notes=maps.notes,
         )
 
-    def _by_hemisphere(self, parts: Mapping[str | None, NDArray[Any]], side: str | None) -> Parts:
+    def _by_hemisphere(
+        self,
+        parts: Mapping[str | None, NDArray[Any]],
+        side: str | None,
+    ) -> Parts:
         """Return the columns of each hemisphere that is read, left first."""
         by_side = dict(parts)
         unsplit = by_side.pop(None, None)
         if unsplit is not None:
             by_side = self._split(unsplit, side)
+        # A file under the wrong name would be read as the other hemisphere.
         elif side is not None and side not in by_side:
             hemisphere = next(iter(by_side))
             raise Unreadable(f"is named {side}, but its metadata say {hemisphere}: which is right?")
@@ -166,7 +187,11 @@ class Reader:
             sides = [requested]
         return {side: by_side[side] for side in sides}
 
-    def _split(self, maps: NDArray[Any], side: str | None) -> dict[str | None, NDArray[Any]]:
+    def _split(
+        self,
+        maps: NDArray[Any],
+        side: str | None,
+    ) -> dict[str | None, NDArray[Any]]:
         """Return maps by hemisphere, for a file that does not say the hemispheres."""
         n = maps.shape[1]
         n_left = self.mesh.split(n)
@@ -174,6 +199,7 @@ class Reader:
             return {"left": maps[:, :n_left], "right": maps[:, n_left:]}
         if side is None and self.request.hemisphere in SIDES:
             side = self.request.hemisphere
+        # The name or the caller says the hemisphere, so the size need not be known.
         if n_left is None and side is not None:
             return {side: maps}
         sizes = self.mesh.wanted("left")
@@ -192,7 +218,10 @@ class Reader:
         raise Unreadable(text)
 
 
-def _map_number(maps: Maps, requested: str | int) -> int:
+def _map_number(
+    maps: Maps,
+    requested: str | int,
+) -> int:
     """Return the number of a map, requested by name or number."""
     if requested in maps.names:
         return maps.names.index(str(requested))
@@ -212,8 +241,13 @@ def several_maps(maps: MapFile) -> CohortError:
     return CohortError(maps.path, Problem(text, f"contain several maps, but {cause}"))
 
 
-def report_meshes(files: Sequence[MapFile], mesh: Mesh, problems: ReadProblems) -> None:
+def report_meshes(
+    files: Sequence[MapFile],
+    mesh: Mesh,
+    problems: ReadProblems,
+) -> None:
     """Report files with another number of vertices than the mesh, or than most others."""
+    # Without a mesh, the size that most files have is the expected one.
     expected = {}
     for side in SIDES:
         sizes = mesh.wanted(side)

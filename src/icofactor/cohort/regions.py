@@ -82,6 +82,7 @@ def is_region_file(path: Path) -> bool:
     name = path.name.lower()
     if name.endswith(".pscalar.nii"):
         return True
+    # Tables about people lie beside those of regions.
     if not name.endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
         return False
     try:
@@ -92,6 +93,7 @@ def is_region_file(path: Path) -> bool:
             line = file.readline(_MAX_HEADER).decode("utf-8-sig", "replace").strip("\r\n")
     except OSError:
         return False
+    # Semicolons are common where commas are decimal.
     delimiter = next((character for character in "\t,;" if character in line), ",")
     columns = next(csv.reader([line], delimiter=delimiter), [])[1:]
     names = [cell for cell in columns if cell.strip() and not (is_number(cell) or is_missing(cell))]
@@ -119,19 +121,32 @@ class Table:
     side: str | None = None
 
 
-def read_region_file(path: Path, measure: str | None = None) -> Table:
+def read_region_file(
+    path: Path,
+    measure: str | None = None,
+) -> Table:
     """Return a pscalar, a table with one column per region, or an array of regions."""
     side = side_of(path.name)[0]
     if not path.name.lower().endswith(_TABLES):
         maps = read_maps(path, measure)
         values = np.hstack([np.asarray(half, dtype=np.float64) for half in maps.parts.values()])
-        return Table(path, values, maps, {}, side)
+        return Table(
+            path,
+            values,
+            maps,
+            {},
+            side,
+        )
     with reading(path, "table of regions"):
         columns, _ = read_table(path)
         return _from_columns(columns, path, side)
 
 
-def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -> Table:
+def _from_columns(
+    columns: dict[str, list[str]],
+    path: Path,
+    side: str | None,
+) -> Table:
     """Return a table from its columns of text."""
     ids = _pop_ids(columns)
     n_rows = len(next(iter(columns.values()), []))
@@ -141,12 +156,24 @@ def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -
         for name, cells in columns.items()
         if not left_out[name]
     }
-    problem = _problem_of_table(ids, n_rows, values, columns, side)
+    problem = _problem_of_table(
+        ids,
+        n_rows,
+        values,
+        columns,
+        side,
+    )
     if problem:
         raise Unreadable(problem)
     array = np.array(list(values.values()), dtype=np.float64).T
     maps = Maps({None: array}, "table", tuple(ids or ()), regions=tuple(values))
-    return Table(path, array, maps, left_out, side)
+    return Table(
+        path,
+        array,
+        maps,
+        left_out,
+        side,
+    )
 
 
 def _problem_of_table(
@@ -168,6 +195,7 @@ def _problem_of_table(
         text = f"has {n_rows} rows but no column of names: call that column participant_id"
         return f"{text} (rows of a time series are not people)"
     names = ids or ()
+    # A transposed table has regions in its rows, and is easily made by mistake.
     if side is None and 2 * _n_sided(names) > n_rows and not _n_sided(values):
         text = f"its rows are regions ({some(names, 2)}) and its columns people"
         return f"{text}: transpose it, one row per person, one column per region"
@@ -176,9 +204,13 @@ def _problem_of_table(
     return f"lists {some(repeated)} twice; {remedy}" if repeated else ""
 
 
-def _reason_to_leave_out(name: str, cells: Sequence[str]) -> str:
+def _reason_to_leave_out(
+    name: str,
+    cells: Sequence[str],
+) -> str:
     """Return why a column is no region, "" if it may be one; raise an error for text in it."""
     _, region = region_key(name)
+    # Totals have other units than regions, and would dominate a fit.
     if _TOTALS.fullmatch(region) or not is_region(region):
         return "totals, or not cortex"
     text = [cell for cell in cells if not (is_number(cell) or is_missing(cell))]
@@ -198,6 +230,7 @@ def _pop_ids(columns: dict[str, list[str]]) -> list[str] | None:
     """Take out the column of subjects, with that of sessions, and return the names of the rows."""
     first = next(iter(columns))
     key = column_named(columns, _IDS)
+    # aparcstats2table calls the column lh.aparc.thickness; pandas leaves it unnamed.
     if key is None and (_ID_HEADER.fullmatch(first) or not any(map(is_number, columns[first]))):
         key = first
     if key is None:
@@ -253,6 +286,7 @@ def read_regions(
         return None
     tables = []
     for path in paths:
+        # One kind of file decides for all: a mixture is a mistake in the folder.
         if path in on_vertices:
             text = "contains maps on vertices; the other files are tables of regions"
             problems.add(path, f"{text}. Read them separately")
@@ -267,8 +301,20 @@ def read_regions(
         tables.append(table)
     problems.check()
     atlas = whole_atlas(parcels, mesh, tables)
-    sites, maps = _on_shared_regions(tables, atlas, request.hemisphere, problems, journal)
-    files = _pair(files, maps, skips, problems, journal)
+    sites, maps = _on_shared_regions(
+        tables,
+        atlas,
+        request.hemisphere,
+        problems,
+        journal,
+    )
+    files = _pair(
+        files,
+        maps,
+        skips,
+        problems,
+        journal,
+    )
     return Regions(sites, maps, files, _measure_of(tables))
 
 
@@ -282,7 +328,16 @@ def _on_shared_regions(
     """Return the regions of all tables, and the values of each table by hemisphere."""
     parcels = atlas.regions if isinstance(atlas, Sites) else atlas
     # Each table's regions, by the name of the atlas or of the columns, → column.
-    columns = [_columns_of(table, parcels, hemisphere, problems, journal) for table in tables]
+    columns = [
+        _columns_of(
+            table,
+            parcels,
+            hemisphere,
+            problems,
+            journal,
+        )
+        for table in tables
+    ]
     problems.check()
     sites = _shared_sites([name for names in columns for name in names], atlas, hemisphere)
     _note_columns(tables, sites, journal)
@@ -293,7 +348,11 @@ def _on_shared_regions(
     return sites, maps
 
 
-def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcels | Sites | None:
+def whole_atlas(
+    parcels: Any,
+    mesh: Any,
+    tables: Sequence[Table] = (),
+) -> Parcels | Sites | None:
     """Return the atlas that the caller or a file gives; Sites are those of a fit, as they are."""
     if isinstance(parcels, Sites):
         if parcels.regions is None:
@@ -305,6 +364,7 @@ def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcel
     for table in tables:
         if table.maps.atlas:
             return parcels_of(table.maps.atlas, [table.path], mesh)
+    # A mesh without an atlas would be ignored without a word.
     if mesh is not None and not isinstance(mesh, Sites):
         text = "does not apply to tables of regions, which are on no mesh: give their atlas with"
         raise ArgumentError("mesh", f"{text} --parcels (parcels=), or leave the mesh out")
@@ -351,6 +411,7 @@ def _columns_of(
             option = f"--hemisphere {atlas.hemi} (hemisphere={atlas.hemi!r})"
             remedy += f". The atlas has only one hemisphere: give both, or {option}"
         problems.add(table.path, f"{text}: {did_you_mean(unknown, atlas)}; {remedy}")
+    # Columns of two measures have the same region.
     counts = Counter(number for number in numbers if number is not None)
     repeated = [atlas.names[number] for number, n in counts.items() if n > 1]
     if repeated:
@@ -360,7 +421,9 @@ def _columns_of(
 
 
 def _numbers_in_atlas(
-    names: Sequence[str], atlas: Parcels, side: str | None
+    names: Sequence[str],
+    atlas: Parcels,
+    side: str | None,
 ) -> Sequence[int | None]:
     """Return the number of each region in the atlas, or None."""
     numbers = find_regions(names, atlas, side)
@@ -375,7 +438,10 @@ def _numbers_in_atlas(
     return find_regions(stems, replace(atlas, names=tuple(without_measure(atlas.names))), side)
 
 
-def _off_surface(names: Sequence[str], atlas: Parcels) -> list[str]:
+def _off_surface(
+    names: Sequence[str],
+    atlas: Parcels,
+) -> list[str]:
     """Return the names of regions that are not on the surface."""
     elsewhere = set(map(region_key, atlas.elsewhere))
     off_surface = []
@@ -386,7 +452,10 @@ def _off_surface(names: Sequence[str], atlas: Parcels) -> list[str]:
     return off_surface
 
 
-def _with_side(name: str, side: str | None) -> str:
+def _with_side(
+    name: str,
+    side: str | None,
+) -> str:
     """Return a region's name, with its hemisphere if only the file says it."""
     if side is None or region_key(name)[0] is not None:
         return name
@@ -394,7 +463,9 @@ def _with_side(name: str, side: str | None) -> str:
 
 
 def _shared_sites(
-    names: Sequence[str], atlas: Parcels | Sites | None, hemisphere: str | None
+    names: Sequence[str],
+    atlas: Parcels | Sites | None,
+    hemisphere: str | None,
 ) -> Sites:
     """Return the regions that tables have, left first; those of a fit as they are."""
     if isinstance(atlas, Sites):
@@ -408,6 +479,7 @@ def _shared_sites(
     sites = _sites_of(names, atlas)
     if len(sites.frames) == 2:
         sides = [SIDES.index(side) for side in hemispheres(hemisphere or "both", "hemisphere")]
+        # Sites are left first, whatever the order of the columns.
         order = [i for side in sides for i in np.flatnonzero(sites.hemisphere == side)]
         sites = _sites_of([names[i] for i in order], atlas)
     side = None if sites.regions is None else sites.regions.hemi
@@ -416,12 +488,20 @@ def _shared_sites(
     return sites
 
 
-def _sites_of(names: Sequence[str], atlas: Parcels | None) -> Sites:
+def _sites_of(
+    names: Sequence[str],
+    atlas: Parcels | None,
+) -> Sites:
     """Return regions of an atlas, or without positions."""
     return parcel_sites(None, names) if atlas is None else sites_of_regions(atlas, names)
 
 
-def _arrange(table: Table, columns: dict[str, int], sites: Sites, problems: ReadProblems) -> Maps:
+def _arrange(
+    table: Table,
+    columns: dict[str, int],
+    sites: Sites,
+    problems: ReadProblems,
+) -> Maps:
     """Return the values of a table by hemisphere, in the order of the sites."""
     assert sites.regions is not None
     names = np.array(sites.regions.names)
@@ -439,7 +519,13 @@ def _arrange(table: Table, columns: dict[str, int], sites: Sites, problems: Read
         missing = missing or names.tolist()
         text = f"lacks {counted(len(missing), 'region')} that others have: {some(missing)}"
         problems.add(table.path, text)
-    return replace(table.maps, parts=parts, regions=(), atlas={}, mask=None)
+    return replace(
+        table.maps,
+        parts=parts,
+        regions=(),
+        atlas={},
+        mask=None,
+    )
 
 
 def _pair(
@@ -462,15 +548,24 @@ def _pair(
     _check_no_overlap({path: maps[path] for path in of_people}, problems)
     subjects = dict(zip(files["path"], files["subject"], strict=True))
     subjects |= {path: str(path) for path in of_people}
+    # Each table of the right hemisphere belongs to one of the left at most.
     unpaired = [path for path in of_people if side_of_path[path] == "right"]
     for left in (path for path in of_people if side_of_path[path] == "left"):
         people = set(maps[left].names)
+        # Left and right tables belong together if they list the same people.
         n_shared = {right: len(people.intersection(maps[right].names)) for right in unpaired}
         right = max(unpaired, key=n_shared.__getitem__, default=left)
         if n_shared.get(right):
             unpaired.remove(right)
             subjects[right] = subjects[left]
-            _align_people(left, right, maps, skips, problems, journal)
+            _align_people(
+                left,
+                right,
+                maps,
+                skips,
+                problems,
+                journal,
+            )
     files["hemisphere"] = [side_of_path[path] for path in files["path"]]
     files["subject"] = [subjects[path] for path in files["path"]]
     return files
@@ -501,7 +596,10 @@ def _align_people(
         maps[path] = replace(maps[path], parts=parts, names=tuple(in_both))
 
 
-def _check_no_overlap(maps: Mapping[Path, Maps], problems: ReadProblems) -> None:
+def _check_no_overlap(
+    maps: Mapping[Path, Maps],
+    problems: ReadProblems,
+) -> None:
     """Raise an error for tables of the same people and hemisphere."""
     first: dict[tuple[str, str | None], Path] = {}
     for path, table in maps.items():
@@ -518,13 +616,18 @@ def _check_no_overlap(maps: Mapping[Path, Maps], problems: ReadProblems) -> None
 def _measure_of(tables: Iterable[Table]) -> str | None:
     """Return the measure that the names of all columns end with."""
     endings = {name.lower().rpartition("_")[2] for table in tables for name in table.maps.regions}
+    # Columns of several measures, or names without a measure.
     if len(endings) != 1:
         return None
     word = endings.pop()
     return _MEASURES.get(word) or measure_of(word)
 
 
-def _note_columns(tables: Sequence[Table], sites: Sites, journal: Journal) -> None:
+def _note_columns(
+    tables: Sequence[Table],
+    sites: Sites,
+    journal: Journal,
+) -> None:
     """Note the columns that are no regions, and the regions."""
     reasons = {name: reason for table in tables for name, reason in table.left_out.items()}
     for reason in filter(None, dict.fromkeys(reasons.values())):
@@ -544,7 +647,8 @@ def _note_columns(tables: Sequence[Table], sites: Sites, journal: Journal) -> No
 
 
 def frame_of_people(
-    frame: pd.DataFrame, names: tuple[str, ...] | None
+    frame: pd.DataFrame,
+    names: tuple[str, ...] | None,
 ) -> tuple[pd.DataFrame, tuple[str, ...] | None]:
     """Return a DataFrame without its column of ids, and the names of its rows."""
     key = column_named(frame.columns, (*ID_COLUMNS, "subjid"))
@@ -567,14 +671,24 @@ def _are_numbers(labels: Any) -> bool:
 
 
 def frame_on_regions(
-    frame: pd.DataFrame, parcels: Any, mesh: Any, journal: Journal
+    frame: pd.DataFrame,
+    parcels: Any,
+    mesh: Any,
+    journal: Journal,
 ) -> tuple[Maps, Sites]:
     """Return the maps and sites of a DataFrame with one column per region."""
+    # As text, a DataFrame is checked as a file is.
     text = frame.astype(str).where(frame.notna(), "n/a")
     columns = {"": list(map(str, frame.index))}
     columns |= {str(name): list(text[name]) for name in text}
     with naming("paths", "table of regions", CohortError):
         table = _from_columns(columns, Path("DataFrame"), None)
     atlas = whole_atlas(parcels, mesh)
-    sites, maps = _on_shared_regions([table], atlas, None, ReadProblems(), journal)
+    sites, maps = _on_shared_regions(
+        [table],
+        atlas,
+        None,
+        ReadProblems(),
+        journal,
+    )
     return maps[table.path], sites

@@ -83,7 +83,8 @@ MODALITIES: dict[str, Modality] = {
     "thickness": Modality("mm", lambda t, s, a: t),
     # T1w/T2w is high where cortex is thin; the stand-in has its range, not its details.
     "myelin": Modality(
-        "T1w/T2w", lambda t, s, a: np.clip(1.33 + 0.16 * _thinness(t) + 0.05 * s, 1.0, 2.2)
+        "T1w/T2w",
+        lambda t, s, a: np.clip(1.33 + 0.16 * _thinness(t) + 0.05 * s, 1.0, 2.2),
     ),
     "reho": Modality(
         "Kendall's W",
@@ -168,7 +169,13 @@ def simulate_cohort(
     kind = MODALITIES[modality]
     mean = group_map(kind, sites, hemisphere)
     smoother = neighbour_average(sites.triangles)
-    regions = _regions(np.random.default_rng(structure), sites, hemisphere, n_components, smoother)
+    regions = _regions(
+        np.random.default_rng(structure),
+        sites,
+        hemisphere,
+        n_components,
+        smoother,
+    )
     components = np.ascontiguousarray(regions * mean)
 
     between = variability / (1 - variability)
@@ -232,26 +239,39 @@ def simulate_cohort(
     )
 
 
-def _check_share(name: str, share: float, is_positive: bool) -> None:
+def _check_share(
+    name: str,
+    share: float,
+    is_positive: bool,
+) -> None:
     """Raise an error unless a share is between 0 and 1."""
     if not (is_positive and share < 1):
         raise ArgumentError(name, f"must be a share, between 0 and 1; found {share}")
 
 
-def _rounds(at_fsaverage5: int, sites: Sites) -> int:
-    """Return the rounds of averaging for the same width in mm: variance grows with rounds × edge²."""
+def _rounds(
+    at_fsaverage5: int,
+    sites: Sites,
+) -> int:
+    """Return the rounds of averaging for the same width: variance grows with rounds × edge²."""
     assert sites.level is not None
     return max(1, round(at_fsaverage5 / 4 ** (_SOURCE_LEVEL - sites.level)))
 
 
-def _noise_spread(smoother: sparse.csr_array, rounds: int) -> float:
+def _noise_spread(
+    smoother: sparse.csr_array,
+    rounds: int,
+) -> float:
     """Return the standard deviation of smoothed white noise; it depends on the mesh only."""
     white = np.random.default_rng(0).standard_normal((_BLOCK, smoother.shape[0]), dtype=np.float32)
     return float(np.sqrt(np.mean(smooth_rows(white, smoother, rounds).astype(np.float64) ** 2)))
 
 
 @lru_cache(maxsize=8)
-def _embedded_map(name: str, hemisphere: str) -> Floats:
+def _embedded_map(
+    name: str,
+    hemisphere: str,
+) -> Floats:
     """Return one of nilearn's embedded fsaverage5 maps, slightly smoothed."""
     from nilearn.datasets import load_fsaverage_data
 
@@ -262,7 +282,11 @@ def _embedded_map(name: str, hemisphere: str) -> Floats:
     return smooth
 
 
-def group_map(kind: Modality, sites: Sites, hemisphere: Hemisphere) -> Floats:
+def group_map(
+    kind: Modality,
+    sites: Sites,
+    hemisphere: Hemisphere,
+) -> Floats:
     """Return the modality's positive group map on the sites."""
     parts = []
     source = cKDTree(Sites.named("fsaverage5").coordinates)
@@ -288,7 +312,7 @@ def _regions(
     n_components: int,
     smoother: sparse.csr_array,
 ) -> Floats:
-    """Return (k, n_sites) soft Voronoi regions around separated seeds; they sum to 1 at every site."""
+    """Return soft Voronoi regions (k, n_sites) around separated seeds; they sum to 1 at a site."""
     unilateral = hemisphere == "both" and n_components >= 4
     n_local = n_components - 1 if unilateral else n_components
     seeds = _separated_points(rng, n_local)
@@ -300,7 +324,9 @@ def _regions(
         # image in x.
         mirror = np.array([1.0 if side == "left" else -1.0, 1.0, 1.0])
         border = smooth_rows(
-            rng.standard_normal((n_local, len(in_half))), smoother, _rounds(_BORDER_ROUNDS, sites)
+            rng.standard_normal((n_local, len(in_half))),
+            smoother,
+            _rounds(_BORDER_ROUNDS, sites),
         )
         logits = (
             _SHARPNESS * n_local / 4 * (seeds * mirror) @ sites.coordinates[in_half].T
@@ -318,7 +344,10 @@ def _regions(
     return regions
 
 
-def _separated_points(rng: np.random.Generator, n: int) -> Floats:
+def _separated_points(
+    rng: np.random.Generator,
+    n: int,
+) -> Floats:
     """Return n random unit vectors, each the farthest of 2000 candidates from those before it."""
     candidates = rng.standard_normal((2000, 3))
     candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
@@ -331,7 +360,8 @@ def _separated_points(rng: np.random.Generator, n: int) -> Floats:
 
 
 def _blocks(
-    people: np.random.SeedSequence, n_subjects: int
+    people: np.random.SeedSequence,
+    n_subjects: int,
 ) -> Iterator[tuple[range, list[np.random.Generator]]]:
     """Yield blocks of subjects: their numbers, and a stream of random numbers of each."""
     for first in range(0, n_subjects, _BLOCK):
@@ -340,7 +370,9 @@ def _blocks(
 
 
 def _person(
-    stream: np.random.Generator, n_components: int, spread: float
+    stream: np.random.Generator,
+    n_components: int,
+    spread: float,
 ) -> tuple[float, str, Floats]:
     """Return age in years, sex and loadings of one subject."""
     rank = stream.uniform(1e-6, 1 - 1e-6)

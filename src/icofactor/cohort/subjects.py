@@ -48,7 +48,10 @@ _TRUE = ("1", "1.0", "true", "yes", "y", "t", "x")
 _FALSE = ("0", "0.0", "false", "no", "n", "f")
 
 
-def column_named(columns: Iterable[Any], names: Sequence[str]) -> Any:
+def column_named(
+    columns: Iterable[Any],
+    names: Sequence[str],
+) -> Any:
     """Return the column with the first of these names, in whichever case, or None."""
     by_name = {str(column).lower(): column for column in reversed(list(columns))}
     return next((by_name[name] for name in names if name in by_name), None)
@@ -87,13 +90,18 @@ class Participants:
             rows[bare(person), session_key(session)] = row
         return rows
 
-    def row(self, name: str, scan: Scan | None = None) -> int | None:
+    def row(
+        self,
+        name: str,
+        scan: Scan | None = None,
+    ) -> int | None:
         """Return the row of a subject or scan, with or without "sub-".
 
         A scan has the row of its session, or of its person if the table has no sessions.
         """
         keys: list[str | Scan] = [bare(name)]
         if scan is not None and self.scans:
+            # The session decides if the table has sessions.
             keys.insert(0, (bare(scan[0]), session_key(scan[1])))
         elif scan is not None:
             keys.append(bare(scan[0]))
@@ -132,7 +140,9 @@ def read_participants(source: Any) -> Participants | None:
 
 
 def _from_columns(
-    columns: dict[str, list[str]], path: str, source: Mapping[str, Any]
+    columns: dict[str, list[str]],
+    path: str,
+    source: Mapping[str, Any],
 ) -> Participants:
     """Return the table of these columns of text."""
     persons = columns.pop(column_named(columns, ID_COLUMNS))
@@ -140,16 +150,19 @@ def _from_columns(
     scans = list(zip(persons, columns[session_column], strict=True)) if session_column else []
     ids = _unique_ids(persons, scans, path)
     used = np.ones(len(ids), dtype=bool)
+    # Both columns may be there; a row must pass both.
     for name in [name for name in columns if name.lower() in ("exclude", "include")]:
         used &= _is_used(columns.pop(name), path, name)
-    if not used.any():
-        raise CohortError(path, "leaves out every subject")
+    problem = "" if used.any() else "leaves out every subject"
     rows = np.flatnonzero(used)
     values = {name: typed([column[row] for row in rows]) for name, column in columns.items()}
     for name, column in values.items():
+        # An infinite covariate makes every coefficient NaN.
         if column.dtype.kind == "f" and np.isinf(column).any():
             text = f"column {shown(name)} contains an infinite number"
-            raise CohortError(path, f"{text}; write n/a for missing values")
+            problem = f"{text}; write n/a for missing values"
+    if problem:
+        raise CohortError(path, problem)
     return Participants(
         ids=tuple(ids[row] for row in rows),
         columns=values,
@@ -169,8 +182,13 @@ def _problem_of_columns(columns: Mapping[str, Sequence[str]]) -> str:
     return "" if len(columns[key]) else "lists no subjects"
 
 
-def _unique_ids(persons: list[str], scans: Sequence[Scan], path: str) -> list[str]:
+def _unique_ids(
+    persons: list[str],
+    scans: Sequence[Scan],
+    path: str,
+) -> list[str]:
     """Return unique names of the rows: persons, or scans if persons occur several times."""
+    # With and without "sub-" is one person.
     if len(set(map(bare, persons))) == len(persons):
         return persons
     # Rows of one person are told apart by their sessions, which must be known and different.
@@ -186,7 +204,11 @@ def _unique_ids(persons: list[str], scans: Sequence[Scan], path: str) -> list[st
     return [scan_name(person, session) for person, session in scans]
 
 
-def _is_used(column: Sequence[str], path: str, name: str) -> NDArray[np.bool_]:
+def _is_used(
+    column: Sequence[str],
+    path: str,
+    name: str,
+) -> NDArray[np.bool_]:
     """Return which rows a column "exclude" or "include" leaves in; empty cells do."""
     cells = [value.lower() for value in column]
     for cell in cells:
@@ -277,6 +299,7 @@ class Selection:
             }
             used_rows = set(rows.values())
             absent = [name for row, name in enumerate(table.ids) if row not in used_rows]
+            # Somebody in the table without maps is no unknown name.
             present.update(map(bare, (*table.ids, *(person for person, _ in table.scans))))
         return Choice(
             chosen=[
@@ -289,7 +312,11 @@ class Selection:
             unknown=[name for name in self.exclude if bare(name) not in present],
         )
 
-    def _name_in_cohort(self, name: str, row: int) -> str:
+    def _name_in_cohort(
+        self,
+        name: str,
+        row: int,
+    ) -> str:
         """Return the name in the table, or of a scan if the table lists people."""
         assert self.participants is not None
         name_in_table = self.participants.ids[row]
@@ -331,11 +358,13 @@ class Selection:
         data_columns : what the data say of their subjects, column → values.
         """
         choice = self.choose(names)
+        # A misspelt name would silently stay in the cohort.
         if choice.unknown:
             text = f"names {some(choice.unknown)}, but there are no maps of these subjects"
             problems.add("exclude", f"{text}; correct or remove the names")
         table = self.participants
         listed = set() if table is None else set(map(bare, table.listed))
+        # Left out on purpose, which is reported apart from what the table forgets.
         marked = [name for name in choice.others if listed & self._keys(name)]
         journal.leave_out(marked, "that the participants table marks for exclusion")
         unlisted = [name for name in choice.others if name not in marked]
@@ -351,6 +380,7 @@ class Selection:
         columns = {name: values[rows] for name, values in (data_columns or {}).items()}
         columns |= self.renamed(choice.chosen).columns([name for name, _ in choice.chosen])
         needed = [columns[name] for name in self.needed if name in columns]
+        # A subject without a covariate cannot enter the regression.
         complete = [
             not any(is_missing(cell_text(values[row])) for values in needed)
             for row in range(len(rows))
@@ -387,6 +417,7 @@ class Selection:
                 text = "; ".join(f"missing: {path}" for path in missing[in_data])
                 problem = Problem(f"{text}; {_SKIP}", f"files are missing; {_SKIP}")
                 problems.add(f"subject {name}", problem)
+            # Only those of chosen subjects: others do no harm.
             for path, text in duplicates.get(in_data, ()):
                 problems.add(path, text)
         # The other files of a subject that lacks one are read too, to report all problems.
@@ -419,7 +450,11 @@ def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
         return None, (first, *names)
 
 
-def check_names(subjects: Sequence[str], n: int, description: str) -> list[str]:
+def check_names(
+    subjects: Sequence[str],
+    n: int,
+    description: str,
+) -> list[str]:
     """Return names of subjects; raise an error unless there are n different ones."""
     n_different = len(set(subjects))
     if len(subjects) != n or n_different < n:
@@ -428,7 +463,12 @@ def check_names(subjects: Sequence[str], n: int, description: str) -> list[str]:
     return list(subjects)
 
 
-def names_of_unnamed(n: int, path: str, table: Participants | None, journal: Journal) -> list[str]:
+def names_of_unnamed(
+    n: int,
+    path: str,
+    table: Participants | None,
+    journal: Journal,
+) -> list[str]:
     """Return names for n maps without names: those in the table, or numbers."""
     if table is None:
         return [f"map{number + 1:04d}" for number in range(n)]

@@ -54,13 +54,22 @@ class MapRows:
             n_empty += is_nan | (self.X[row] == 0)
         return n_nan, n_empty
 
-    def values(self, row: int, side: str, mask: Mask) -> NDArray[np.float32]:
+    def values(
+        self,
+        row: int,
+        side: str,
+        mask: Mask,
+    ) -> NDArray[np.float32]:
         """Return the finite values of a row in one hemisphere, where the mask is True."""
         columns = self.columns[side]
         values = self.X[row, columns][mask[columns]]
         return values[np.isfinite(values)]
 
-    def describe(self, side: str, sites: NDArray[np.int64]) -> str:
+    def describe(
+        self,
+        side: str,
+        sites: NDArray[np.int64],
+    ) -> str:
         """Describe sites of a hemisphere: 3 vertices (e.g. 17), or their names."""
         if not self.regions:
             return f"{len(sites)} vertices (e.g. {sites[0]})"
@@ -90,6 +99,7 @@ def mask_by_values(
         _report_flat(maps, ~mask, problems)
         return given_mask
     lost = ~mask if given_mask is None else given_mask & ~mask
+    # Sites that most people lack may be a wrong mesh, but are data.
     n_partly = int(((n_empty > n_rows / 2) & mask).sum())
     if given_mask is not None:
         mask &= given_mask
@@ -107,7 +117,12 @@ def mask_by_values(
     return None if mask.all() else mask
 
 
-def _note_sites(maps: MapRows, lost: Mask, n_partly: int, journal: Journal) -> None:
+def _note_sites(
+    maps: MapRows,
+    lost: Mask,
+    n_partly: int,
+    journal: Journal,
+) -> None:
     """Note sites that nobody, or only few, have values at."""
     n_lost = int(lost.sum())
     if n_lost:
@@ -121,7 +136,10 @@ def _note_sites(maps: MapRows, lost: Mask, n_partly: int, journal: Journal) -> N
 
 
 def _report_nan(
-    maps: MapRows, mask: Mask, n_nan: NDArray[np.int64], problems: ReadProblems
+    maps: MapRows,
+    mask: Mask,
+    n_nan: NDArray[np.int64],
+    problems: ReadProblems,
 ) -> None:
     """Report NaN where most subjects have values, and values where most have NaN."""
     mostly_nan = mask & (n_nan > len(maps.rows) / 2)
@@ -144,7 +162,11 @@ def _report_nan(
                 problems.add(path, f"{text}; leave them out with --mask (mask=)")
 
 
-def _report_flat(maps: MapRows, mask: Mask, problems: ReadProblems) -> None:
+def _report_flat(
+    maps: MapRows,
+    mask: Mask,
+    problems: ReadProblems,
+) -> None:
     """Report maps that have one value everywhere."""
     for row in maps.rows:
         for side in maps.columns:
@@ -158,11 +180,16 @@ def _report_flat(maps: MapRows, mask: Mask, problems: ReadProblems) -> None:
                 problems.add(path, f"is {values[0]:g} at every vertex; it contains no map")
 
 
-def _report_units(maps: MapRows, mask: Mask, problems: ReadProblems) -> None:
+def _report_units(
+    maps: MapRows,
+    mask: Mask,
+    problems: ReadProblems,
+) -> None:
     """Report subjects whose typical value is many times that of the others."""
     for side in maps.columns:
         medians = {}
         for row in maps.rows:
+            # Maps such as ALFF z-scores have both signs.
             values = np.abs(maps.values(row, side, mask))
             values = values[values > 0]
             if len(values):
@@ -175,13 +202,18 @@ def _report_units(maps: MapRows, mask: Mask, problems: ReadProblems) -> None:
                 problems.add(maps.sources[row][side], f"{text} {usual:.4g}")
 
 
-def _report_swapped(maps: MapRows, n_empty: NDArray[np.int64], problems: ReadProblems) -> None:
+def _report_swapped(
+    maps: MapRows,
+    n_empty: NDArray[np.int64],
+    problems: ReadProblems,
+) -> None:
     """Report files with the medial wall of the other hemisphere."""
     if len(maps.columns) != 2 or len(maps.rows) < 3:
         return
     # FreeSurfer's files do not say their hemisphere, but the medial wall does.
     walls = {side: n_empty[columns] > len(maps.rows) / 2 for side, columns in maps.columns.items()}
     left, right = walls.values()
+    # Without a wall in both, nothing can be compared.
     if len(left) != len(right) or not (left.any() and right.any()):
         return
     if _overlap(left, right) > _OTHER_WALL:
@@ -196,6 +228,9 @@ def _report_swapped(maps: MapRows, n_empty: NDArray[np.int64], problems: ReadPro
                 problems.add(maps.sources[row][side], text)
 
 
-def _overlap(a: Mask, b: Mask) -> float:
+def _overlap(
+    a: Mask,
+    b: Mask,
+) -> float:
     """Return the share of the vertices in either that are in both."""
     return float((a & b).sum() / max((a | b).sum(), 1))

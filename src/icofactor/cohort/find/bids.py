@@ -32,7 +32,10 @@ def entities_of(name: str) -> dict[str, str]:
     return {**{match[1]: match[2] for match in matches}, "suffix": suffix}
 
 
-def has_entities(name: str, requested: dict[str, str]) -> bool:
+def has_entities(
+    name: str,
+    requested: dict[str, str],
+) -> bool:
     """Whether a name has all requested entities."""
     return {key: str(value) for key, value in requested.items()}.items() <= entities_of(
         name
@@ -48,11 +51,15 @@ def session_of(path: Path) -> str | None:
     """Return the session of a BIDS name or folder, or None."""
     if path.name.startswith("sub-") and "ses" in (entities := entities_of(path.name)):
         return entities["ses"]
+    # Folders of sessions count for files that do not say theirs.
     folders = [folder for folder in path.parts[:-1] if folder.startswith("ses-")]
     return folders[-1].removeprefix("ses-") if folders else None
 
 
-def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
+def describe_bids(
+    name: str,
+    tables: bool,
+) -> dict[str, str | None] | None:
     """Return what a BIDS name says of a map, or of a table of regions; None for other files.
 
     Maps on the subject's own surface have an empty target.
@@ -66,6 +73,7 @@ def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
     ]
     file_format = "CIFTI" if name.endswith(".nii") else "table" if tables else "surface"
     measure = entities.get("stat", entities["suffix"])
+    # XCP-D names the measure of morphometry in desc.
     if entities["suffix"] == "morph" and "desc" in entities:
         measure = entities["desc"]
     return {
@@ -76,8 +84,12 @@ def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
     }
 
 
-def _is_table(name: str, entities: dict[str, str]) -> bool:
+def _is_table(
+    name: str,
+    entities: dict[str, str],
+) -> bool:
     """Whether a file is a row of regions, and no series, matrix or coverage of regions."""
+    # Series and matrices of regions have no row per person.
     is_other = entities["suffix"] in ("timeseries", "relmat") or entities.get("stat") == "coverage"
     return name.endswith((".tsv", ".pscalar.nii")) and names_atlas(entities) and not is_other
 

@@ -45,7 +45,10 @@ _FOLDERS = "SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear), BIDS derivatives (
 
 
 def find_files(
-    paths: Any, request: Request, problems: ReadProblems, journal: Journal
+    paths: Any,
+    request: Request,
+    problems: ReadProblems,
+    journal: Journal,
 ) -> pd.DataFrame:
     """Return the table of the files that paths stand for; only names and sizes are read.
 
@@ -78,7 +81,14 @@ def find_files(
         problems.add_error(error)
         present = []
     searches = [
-        partial(find_in_layout, layout, roots[layout.name], request, journal) for layout in present
+        partial(
+            find_in_layout,
+            layout,
+            roots[layout.name],
+            request,
+            journal,
+        )
+        for layout in present
     ]
     for search in (*searches, partial(_list_plain, list(dict.fromkeys(plain)), request)):
         try:
@@ -96,12 +106,17 @@ def is_tree(folder: Path) -> bool:
     return folder.is_dir() and any(layout.subject_folders(folder) is not None for layout in LAYOUTS)
 
 
-def match_pattern(files: pd.DataFrame, pattern: str, problems: ReadProblems) -> pd.DataFrame:
+def match_pattern(
+    files: pd.DataFrame,
+    pattern: str,
+    problems: ReadProblems,
+) -> pd.DataFrame:
     """Return the files with the subjects, and sessions, that a pattern finds in their names."""
     words = re.split(r"(\{subject\}|\{session\}|\*)", pattern)
     if words.count(SUBJECT_FIELD) != 1:
         raise ArgumentError(
-            "subjects", f"a pattern must contain {SUBJECT_FIELD} once; found {shown(pattern)}"
+            "subjects",
+            f"a pattern must contain {SUBJECT_FIELD} once; found {shown(pattern)}",
         )
     regex = re.compile("".join(_FIELDS.get(word, re.escape(word)) for word in words) + "$")
     matches = [regex.search(Path(path).absolute().as_posix()) for path in files["path"]]
@@ -118,6 +133,7 @@ def _listed(paths: Any) -> list[Path]:
     """Return paths as a list."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
+    # A generator of paths is read once.
     entries = list(paths) if isinstance(paths, Iterable) else [paths]
     if not entries or not all(isinstance(entry, str | os.PathLike) for entry in entries):
         text = "must be a path, a glob, a folder or a list of these"
@@ -132,6 +148,7 @@ _STORE_ALONE = "is a cohort store; load it alone, not in a list with others"
 
 def _expand(path: Path) -> list[Path]:
     """Return a path, or the files that a glob matches; its folders if there are no files."""
+    # A name may contain brackets.
     if path.exists() or not has_magic(str(path)):
         return [path]
     magic = [number for number, name in enumerate(path.parts) if has_magic(name)]
@@ -149,7 +166,10 @@ def _expand(path: Path) -> list[Path]:
     return [match for match in matches if is_listed(match)] or matches
 
 
-def _glob(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+def _glob(
+    folder: Path,
+    patterns: Sequence[str],
+) -> Iterator[Path]:
     """Yield what matches patterns of names, one for each level of folders."""
     if not patterns:
         yield folder
@@ -162,13 +182,17 @@ def _glob(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
     names = [name for name in names_in(folder) if fnmatchcase(name, pattern)]
     for name in names if has_magic(pattern) else [pattern]:
         entry = folder / name
+        # As in a shell, a star does not match hidden files.
         if name.startswith(".") and not pattern.startswith("."):
             continue
         if entry.exists() or entry.is_symlink():
             yield from _glob(entry, others)
 
 
-def _folders_below(folder: Path, ancestors: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def _folders_below(
+    folder: Path,
+    ancestors: frozenset[Path] = frozenset(),
+) -> Iterator[Path]:
     """Yield a folder and all folders below; links are followed, but never in a circle."""
     real = folder.resolve()
     if real in ancestors or not folder.is_dir():
@@ -179,7 +203,10 @@ def _folders_below(folder: Path, ancestors: frozenset[Path] = frozenset()) -> It
 
 
 def _add_entry(
-    entry: Path, request: Request, roots: dict[str, dict[Path, list[Path]]], plain: list[Path]
+    entry: Path,
+    request: Request,
+    roots: dict[str, dict[Path, list[Path]]],
+    plain: list[Path],
 ) -> None:
     """Add a file to the plain files, or a folder to those of its layout."""
     is_folder = entry.is_dir()
@@ -203,10 +230,14 @@ def _add_entry(
     plain += _maps_in(entry, request)
 
 
-def _maps_in(folder: Path, request: Request) -> list[Path]:
+def _maps_in(
+    folder: Path,
+    request: Request,
+) -> list[Path]:
     """Return the maps in a folder, or its tables of regions."""
     entries = [folder / name for name in names_in(folder)]
     maps = [path for path in entries if is_map(path) and is_listed(path)]
+    # Tables are taken for maps only if there are no maps, or the caller wants tables.
     if request.tables or not maps:
         maps = [path for path in entries if path.is_file() and is_region_file(path)] or maps
     if not maps:
@@ -219,7 +250,10 @@ def _maps_in(folder: Path, request: Request) -> list[Path]:
     return [path for path in maps if measure_of(path.name) == measure] or maps
 
 
-def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
+def _list_plain(
+    paths: list[Path],
+    request: Request,
+) -> pd.DataFrame:
     """Return the table of files that are named one by one, by a glob, or by their folder."""
     import pandas as pd
 
@@ -245,6 +279,7 @@ def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
     files = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     files["subject"] = subjects_of([path.absolute() for path in paths], stems, request.listed)
     files = keep(files, (side in (None, *request.sides) for side in files["hemisphere"]))
+    # Files in "surf" may be of several streams of one person.
     in_surf = np.array([path.parent.name == "surf" for path in files["path"]], dtype=bool)
     if not in_surf.any():
         return files
@@ -252,7 +287,11 @@ def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
     return files[~in_surf | files["subject"].isin(of_stream)]
 
 
-def _check_measure(paths: Sequence[Path], measures: Sequence[str | None], measure: str) -> None:
+def _check_measure(
+    paths: Sequence[Path],
+    measures: Sequence[str | None],
+    measure: str,
+) -> None:
     """Raise an error if the names of all files say other measures than the requested one."""
     # Names of archives say nothing of the arrays in them.
     named = {
@@ -266,7 +305,11 @@ def _check_measure(paths: Sequence[Path], measures: Sequence[str | None], measur
         raise CohortError("paths", f"{text}; choose with --measure (measure=)")
 
 
-def _check_options(request: Request, layouts: Sequence[Layout], has_plain: bool) -> None:
+def _check_options(
+    request: Request,
+    layouts: Sequence[Layout],
+    has_plain: bool,
+) -> None:
     """Raise an error for an option that chooses nothing among the files."""
     options = {option for layout in layouts for option in layout.options}
     names = [layout.name for layout in layouts]
