@@ -394,9 +394,7 @@ def test_participants_that_are_no_text(tmp_path: Path) -> None:
 
 def _mask_files(folder: Path) -> dict[str, Any]:
     """The same mask in every form."""
-    forms: dict[str, list[Path]] = {
-        form: [] for form in ("annot", "label", "label.gii", "shape.gii", "mgh")
-    }
+    forms: dict[str, list[Path]] = {form: [] for form in ("annot", "label.gii", "shape.gii", "mgh")}
     for prefix, (_, inside) in zip(("lh", "rh"), CORTEX.items(), strict=True):
         colours = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0], [9, 8, 7, 0, 0]])
         parcels = np.where(inside, 1 + np.arange(N) % 2, 0)
@@ -404,13 +402,6 @@ def _mask_files(folder: Path) -> dict[str, Any]:
         nib.freesurfer.write_annot(
             forms["annot"][-1], parcels, colours, ["unknown", "a", "b"], fill_ctab=True
         )
-        lines = [
-            "#!ascii label",
-            str(inside.sum()),
-            *(f"{v} 0 0 0 0" for v in np.flatnonzero(inside)),
-        ]
-        forms["label"].append(folder / f"{prefix}.cortex.label")
-        forms["label"][-1].write_text("\n".join(lines) + "\n")
         array = nib.gifti.GiftiDataArray(
             parcels.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32"
         )

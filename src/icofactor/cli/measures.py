@@ -229,7 +229,7 @@ def plan_measures(
         argument = {"weights": "measure_weights", "measures": "inputs"}.get(
             problem.argument, problem.argument
         )
-        raise ArgumentError(argument, problem.found, problem.expected) from None
+        raise ArgumentError(argument, problem.message) from None
     first, each = next(iter(plans.values()))[0], [plan for plan, _ in plans.values()]
     first.journal.note(f"measures {', '.join(plans)}, which share {joint['share']}")
     if joined.left_out:

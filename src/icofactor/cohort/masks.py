@@ -146,7 +146,7 @@ def _from_label(
 ) -> Mask:
     """Return the vertices in a FreeSurfer label, or all others for the medial wall's label."""
     n = widths.get(side_of(path.name)[0] or "", next(iter(widths.values())))
-    lines = [line for line in read_text(path).splitlines() if line and not line.startswith("#")]
+    lines = [line for line in read_text(path).splitlines() if line.strip() and line[0] != "#"]
     try:
         n_listed, *vertices = [int(line.split(None, 1)[0]) for line in lines]
         mask = np.zeros(n, dtype=bool)

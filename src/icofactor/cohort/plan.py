@@ -277,11 +277,7 @@ class Planner:
             subjects += names_in_stack
         for name, count in Counter(subjects).items():
             if count > 1:
-                numbers_of_name = {i for i, subject in enumerate(subjects) if subject == name}
-                files = [
-                    file for file in rows if not numbers_of_name.isdisjoint(file.rows.values())
-                ]
-                text = f"occurs {count} times in {', '.join(str(file.path) for file in files)}"
+                text = f"occurs {count} times among the maps of these files"
                 self.problems.add(f"subject {name}", text)
         if not stacks:
             self.problems.add("paths", "no subject could be read")
@@ -422,7 +418,8 @@ class Planner:
 def missing_files(files: pd.DataFrame) -> dict[str, list[str]]:
     """Return subject → files that should be there and are not."""
     missing = files[files["size"] == MISSING]
-    return {subject: list(map(str, paths)) for subject, paths in missing.groupby("subject")["path"]}
+    by_subject = missing.groupby("subject", sort=False)["path"]
+    return {subject: list(map(str, paths)) for subject, paths in by_subject}
 
 
 def group_files(

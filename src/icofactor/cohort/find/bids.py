@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from icofactor.cohort.find import folders_in
 from icofactor.cohort.names import mesh_of
 from icofactor.io.maps import is_map, without_ending
 
@@ -16,13 +15,6 @@ _ENTITY = re.compile(r"([a-z0-9]+)-([0-9A-Za-z+]+)")
 _SIDES = {"L": "left", "R": "right"}
 # Either names the atlas of a table of regions; XCP-D 0.10 changed from the first to the second.
 _ATLAS = ("atlas", "seg")
-
-
-def bids_subjects(root: Path) -> list[Path] | None:
-    """Return the sub-* folders that a folder holds, or is; None if there are none."""
-    if root.absolute().name.startswith("sub-"):
-        return [root]
-    return [folder for folder in folders_in(root) if folder.name.startswith("sub-")] or None
 
 
 def entities_of(name: str) -> dict[str, str]:

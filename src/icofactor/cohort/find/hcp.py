@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from icofactor.cohort.find import folders_in
-
 RESTING_RUNS = "rfMRI_REST*"
-
-
-def hcp_subjects(root: Path) -> list[Path] | None:
-    """Return the subjects' folders that a folder holds, or is; None if there are none."""
-    if (root / "MNINonLinear").is_dir():
-        return [root]
-    return [folder for folder in folders_in(root) if (folder / "MNINonLinear").is_dir()] or None
 
 
 def map_file(
