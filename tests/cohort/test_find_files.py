@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-import icofactor as ico
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names, write_mgh, write_npz
+from icofactor import load_cohort
 from icofactor.cli.main import main
 from icofactor.cohort.find import COLUMNS, layouts
 from icofactor.cohort.find.files import find_files
@@ -41,12 +42,12 @@ def test_a_new_layout_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
             for fwhm in (5, 10):
                 file = f"toy_{letter}_thickness_{fwhm}_fsaverage3.mgh"
                 write_mgh(tmp_path / name / "cortex" / file, half + fwhm)
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, smoothing=10).X, X + 10)
+    assert_array_equal(load_cohort(tmp_path, smoothing=10).X, X + 10)
     with pytest.raises(CohortError):
-        ico.load_cohort(tmp_path)
+        load_cohort(tmp_path)
     (tmp_path / IDS[1] / "cortex" / "toy_R_thickness_5_fsaverage3.mgh").unlink()
     with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tmp_path, smoothing=5)
+        load_cohort(tmp_path, smoothing=5)
     assert caught.value.path == f"subject {IDS[1]}"
     assert str(tmp_path / IDS[1] / "cortex" / "toy_R_thickness_5_fsaverage3.mgh") in str(
         caught.value
@@ -76,11 +77,11 @@ def test_sessions_in_a_pattern(tmp_path: Path) -> None:
     for number, row in enumerate(X):
         write_mgh(tmp_path / f"p{number // 2}-s{number % 2}.lh.mgh", row[:N])
     pattern = "{subject}-{session}.lh.mgh"
-    cohort = ico.load_cohort(tmp_path, subjects=pattern, sessions="all", hemisphere="left")
+    cohort = load_cohort(tmp_path, subjects=pattern, sessions="all", hemisphere="left")
     assert cohort.participants["participant_id"].tolist() == ["p0", "p0", "p1", "p1", "p2", "p2"]
     assert cohort.participants["session_id"].tolist() == ["s0", "s1"] * 3
-    one = ico.load_cohort(tmp_path, subjects=pattern, sessions="s1", hemisphere="left")
-    np.testing.assert_array_equal(one.X, X[1::2, :N])
+    one = load_cohort(tmp_path, subjects=pattern, sessions="s1", hemisphere="left")
+    assert_array_equal(one.X, X[1::2, :N])
 
 
 def test_recursive_globs_follow_links_but_not_in_circles(tmp_path: Path) -> None:
@@ -90,9 +91,9 @@ def test_recursive_globs_follow_links_but_not_in_circles(tmp_path: Path) -> None
     write_npz(tmp_path / "elsewhere" / "b.npz", IDS[3:], hemispheres(X[3:]))
     os.symlink(tmp_path / "data", tmp_path / "data" / "deep" / "loop")
     os.symlink(tmp_path / "elsewhere", tmp_path / "data" / "linked")
-    cohort = ico.load_cohort(str(tmp_path / "data" / "**" / "*.npz"))
+    cohort = load_cohort(str(tmp_path / "data" / "**" / "*.npz"))
     assert list(cohort.subjects) == IDS
-    np.testing.assert_array_equal(cohort.X, X)
+    assert_array_equal(cohort.X, X)
 
 
 def test_a_dry_run_notices_truncated_files(
@@ -136,7 +137,7 @@ def test_tables_of_a_real_study(measure: str, data_folder: Path) -> None:
         folder / f"data-cortical_type-aparc.a2009s_measure-{measure}_hemi-{prefix}.tsv"
         for prefix in ("lh", "rh")
     ]
-    cohort = ico.load_cohort(files, participants=folder / "participants.tsv")
+    cohort = load_cohort(files, participants=folder / "participants.tsv")
     tables = [pd.read_csv(file, sep="\t", index_col=0) for file in files]
     shared = [
         table[[name for name in table if name.startswith(("lh_", "rh_")) and "Mean" not in name

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 import icofactor as ico
 from helpers.refusals import refused
 from helpers.trees import fmriprep_tree, freesurfer_tree, hemispheres, write_npz
+from icofactor import load_cohort
 from icofactor.assessment.selection.agreement import deal, deal_thirds
 from icofactor.assessment.selection.choose import check_subjects
 from icofactor.assessment.selection.heldout import BLOCK_FOLDS, SUBJECT_FOLDS
@@ -81,32 +83,32 @@ def test_a_longitudinal_tree(tmp_path: Path) -> None:
     ]
     tree(tmp_path, names)
     with refused(tmp_path.name):
-        ico.load_cohort(tmp_path)
+        load_cohort(tmp_path)
     with refused("paths"):  # also as files
-        ico.load_cohort(str(tmp_path / "*" / "surf" / "*h.thickness*"))
+        load_cohort(str(tmp_path / "*" / "surf" / "*h.thickness*"))
     with refused("stream"):
-        ico.load_cohort(tmp_path, stream="short")
-    base = ico.load_cohort(tmp_path, stream="base")
+        load_cohort(tmp_path, stream="short")
+    base = load_cohort(tmp_path, stream="base")
     assert base.subjects == ("sub-01",)
     assert "session_id" not in base.participants
     with refused("paths"):
-        ico.load_cohort(tmp_path, stream="long")
+        load_cohort(tmp_path, stream="long")
     for paths in (tmp_path, str(tmp_path / "*" / "surf" / "*h.thickness*")):
-        long = ico.load_cohort(paths, stream="long", sessions="all")
+        long = load_cohort(paths, stream="long", sessions="all")
         assert long.subjects == ("sub-01_ses-1.long.sub-01", "sub-01_ses-2.long.sub-01")
         assert list(long.participants["participant_id"]) == ["sub-01", "sub-01"]
         assert list(long.participants["session_id"]) == ["1", "2"]
-    one = ico.load_cohort(tmp_path, stream="long", sessions="ses-2")
+    one = load_cohort(tmp_path, stream="long", sessions="ses-2")
     assert one.subjects == ("sub-01_ses-2.long.sub-01",)
     with refused("sessions"):
-        ico.load_cohort(tmp_path, stream="long", sessions=["3"])
+        load_cohort(tmp_path, stream="long", sessions=["3"])
 
 
 def test_a_tree_without_one_of_the_streams(tmp_path: Path) -> None:
     tree(tmp_path, ["sub-01", "sub-02"])
     with refused(tmp_path.name):
-        ico.load_cohort(tmp_path, stream="long")
-    assert ico.load_cohort(tmp_path, sessions="all").subjects == (
+        load_cohort(tmp_path, stream="long")
+    assert load_cohort(tmp_path, sessions="all").subjects == (
         "sub-01",
         "sub-02",
     )  # nobody has several
@@ -120,13 +122,13 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
             tmp_path, ["sub-01", "sub-02"], later, f"ses-{session}_task-rest", "space-fsaverage3"
         )
     with refused("sub-01_ses-2_task-rest_hemi-L_space-fsaverage3_stat-reho_boldmap.shape.gii"):
-        ico.load_cohort(tmp_path)
-    found = ico.load_cohort(tmp_path, sessions="all")
+        load_cohort(tmp_path)
+    found = load_cohort(tmp_path, sessions="all")
     assert found.subjects == ("sub-01_ses-1", "sub-01_ses-2", "sub-02_ses-1", "sub-02_ses-2")
-    np.testing.assert_array_equal(found.X, np.stack([X[0], X[0] + 1, X[1], X[1] + 1]))
+    assert_array_equal(found.X, np.stack([X[0], X[0] + 1, X[1], X[1] + 1]))
     assert list(found.participants["participant_id"]) == ["sub-01", "sub-01", "sub-02", "sub-02"]
     # a table of people is about all scans of each; one of scans chooses among them
-    about = ico.load_cohort(
+    about = load_cohort(
         tmp_path, sessions="all", participants={"participant_id": ["02", "01"], "sex": ["f", "m"]}
     )
     assert about.subjects == ("sub-02_ses-1", "sub-02_ses-2", "sub-01_ses-1", "sub-01_ses-2")
@@ -136,23 +138,23 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
         "visit": ["ses-02", "2", "1"],
         "age": [9, 8, 7],
     }
-    chosen = ico.load_cohort(tmp_path, participants=table)
-    np.testing.assert_array_equal(chosen.X, np.stack([X[1] + 1, X[0] + 1, X[0]]))
+    chosen = load_cohort(tmp_path, participants=table)
+    assert_array_equal(chosen.X, np.stack([X[1] + 1, X[0] + 1, X[0]]))
     assert chosen.subjects == ("sub-02_ses-02", "sub-01_ses-2", "sub-01_ses-1")
     assert list(chosen.participants["participant_id"]) == ["sub-02", "sub-01", "sub-01"]
     assert list(chosen.participants["age"]) == [9, 8, 7]
-    assert ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == (
+    assert load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == (
         "sub-02_ses-1",
         "sub-02_ses-2",
     )
-    assert len(ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01_ses-2"])) == 3
+    assert len(load_cohort(tmp_path, sessions="all", exclude=["sub-01_ses-2"])) == 3
     with refused("participants"):
-        ico.load_cohort(tmp_path, participants={**table, "visit": ["2", "3", "1"]})
+        load_cohort(tmp_path, participants={**table, "visit": ["2", "3", "1"]})
 
 
 def test_tables_that_list_people_twice(tmp_path: Path) -> None:
     write_npz(tmp_path / "maps.npz", SCANS, hemispheres(X))
-    read = lambda **columns: ico.load_cohort(
+    read = lambda **columns: load_cohort(
         tmp_path / "maps.npz", mesh="fsaverage3", participants=columns
     )
     with refused("participants"):
@@ -163,23 +165,23 @@ def test_tables_that_list_people_twice(tmp_path: Path) -> None:
         read(participant_id=PEOPLE, session_id=["n/a", "2", *SESSIONS[2:]])
     found = read(participant_id=PEOPLE[::-1], session_id=SESSIONS[::-1])
     assert found.subjects == tuple(SCANS[::-1])
-    np.testing.assert_array_equal(found.X, X[::-1])
+    assert_array_equal(found.X, X[::-1])
     assert list(found.participants["participant_id"]) == PEOPLE[::-1]
     # names alone tell it too
-    alone = ico.load_cohort(tmp_path / "maps.npz", mesh="fsaverage3")
+    alone = load_cohort(tmp_path / "maps.npz", mesh="fsaverage3")
     assert list(alone.participants["participant_id"]) == PEOPLE
 
 
 def test_stores_keep_people_and_sessions(tmp_path: Path) -> None:
     save_store(cohort(), tmp_path / "store")
-    stored = ico.load_cohort(tmp_path / "store", sessions=["1"])
+    stored = load_cohort(tmp_path / "store", sessions=["1"])
     assert stored.subjects == ("sub-01_ses-1", "sub-02_ses-1", "sub-03_ses-1")
     table = {"participant_id": PEOPLE[:5], "session": SESSIONS[:5], "age": [5, 4, 3, 2, 1]}
-    told = ico.load_cohort(tmp_path / "store", participants=table)
+    told = load_cohort(tmp_path / "store", participants=table)
     assert list(told.participants["participant_id"]) == PEOPLE[:5]
     assert list(told.participants["age"]) == [5, 4, 3, 2, 1]
     with refused("sessions"):
-        ico.load_cohort(tmp_path / "store", sessions=["7"])
+        load_cohort(tmp_path / "store", sessions=["7"])
 
 
 # ---------------------------------------------------------------------- which scans are fitted

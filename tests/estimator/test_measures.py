@@ -188,7 +188,7 @@ def test_scans_of_several_sessions(pair: dict[str, ico.Cohort]) -> None:
         scans = choose_scans(joined, fit_on, seed=3)
         np.testing.assert_array_equal(scans.rows[:12] + N, scans.rows[12:])
         chosen = scans.of(joined)
-        assert chosen.X.shape == (24, V) and scans.n_groups == 12
+        assert chosen.X.shape == (24, V) and scans.groups.n == 12  # type: ignore[union-attr]
         np.testing.assert_array_equal(np.asarray(chosen.X)[12:], pair["myelin"].X[scans.rows[:12]])
 
 

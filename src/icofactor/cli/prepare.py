@@ -319,10 +319,10 @@ def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:
 
 def _is_bold(kind: str, folder: str) -> bool:
     """Whether to look for fMRIPrep's series: a folder of sub-* folders that is not an HCP tree."""
-    from icofactor.cohort.find.hcp import hcp_subjects
+    from icofactor.cohort.find.layouts import HCP
     from icofactor.preprocessing.bold import is_bold_tree
 
-    return kind in _SERIES and is_bold_tree(folder) and not hcp_subjects(Path(folder))
+    return kind in _SERIES and is_bold_tree(folder) and not HCP.subject_folders(Path(folder))
 
 
 def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:

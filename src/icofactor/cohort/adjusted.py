@@ -46,7 +46,10 @@ class AdjustedCohort:
         return f"{self.cohort!r} {', '.join(step.done for step in steps if step is not None)}"
 
 
-def with_maps(X: Any, maps: Maps) -> Any:
+def with_maps(
+    X: Any,
+    maps: Maps,
+) -> Any:
     """Return a cohort with other maps; the maps alone if X is not a cohort."""
     if isinstance(X, AdjustedCohort):
         return AdjustedCohort(X.cohort, maps)

@@ -46,13 +46,11 @@ class Truth:
     def __post_init__(self) -> None:
         for name in ("components", "loadings"):
             array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
-            if array.ndim != 2:
-                raise ArgumentError(name, f"must have two dimensions; found shape {array.shape}")
             object.__setattr__(self, name, array)
-        n_components = len(self.components)
-        if n_components != self.loadings.shape[1]:
-            text = f"must be of {n_components} components; found {self.loadings.shape[1]}"
-            raise ArgumentError("loadings", text)
+        shapes = (self.components.shape, self.loadings.shape)
+        if self.components.ndim != 2 or self.loadings.shape[1:] != (len(self.components),):
+            text = "must be subjects × components, and components components × sites"
+            raise ArgumentError("loadings", f"{text}; found shapes {shapes[1]} and {shapes[0]}")
 
 
 # What tells two steps of preprocessing apart; paths, times and versions do not.
@@ -104,6 +102,7 @@ class Measurement:
             }
             for record in _records(cohort, "preprocessing")
         ]
+        # Files of several smoothings have none that could be compared.
         smoothing = smoothings.pop() if len(smoothings) == 1 else None
         return cls(str(cohort.modality), str(cohort.units), smoothing, tuple(steps))
 
@@ -112,7 +111,10 @@ def _two_dimensions(X: np.ndarray) -> str:
     return f"must have two dimensions, subjects × sites; found shape {X.shape}"
 
 
-def _records(cohort: Any, key: str) -> list[Mapping[str, Any]]:
+def _records(
+    cohort: Any,
+    key: str,
+) -> list[Mapping[str, Any]]:
     """Return the entries of a list in the provenance."""
     listed = cohort.provenance.get(key)
     if not isinstance(listed, list | tuple):
@@ -120,7 +122,10 @@ def _records(cohort: Any, key: str) -> list[Mapping[str, Any]]:
     return [record for record in listed if isinstance(record, Mapping)]
 
 
-def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
+def subject_rows(
+    subjects: Sequence[str],
+    which: Any,
+) -> list[int]:
     """Return the rows that a mask, row numbers, a slice, or names choose; at least one."""
     n = len(subjects)
     if isinstance(which, slice):
@@ -139,7 +144,10 @@ def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
     return [int(row) for row in chosen % n]
 
 
-def _problem_of_rows(rows: np.ndarray, n: int) -> str:
+def _problem_of_rows(
+    rows: np.ndarray,
+    n: int,
+) -> str:
     """Say what is wrong with row numbers, "" if nothing."""
     if rows.shape == (0,):
         return "must choose one subject or more"
@@ -228,6 +236,7 @@ class Cohort(CohortBase):
     def __post_init__(self, checked: bool) -> None:
         X = np.asarray(self.X)
         if X.ndim == 2:
+            # Solvers want rows of float32; other shapes are reported below.
             X = np.ascontiguousarray(X, dtype=np.float32)
         object.__setattr__(self, "X", X)
         object.__setattr__(self, "subjects", tuple(str(name) for name in self.subjects))
@@ -241,6 +250,7 @@ class Cohort(CohortBase):
         """Yield each argument that is wrong, and why."""
         if self.X.ndim != 2:
             yield "X", _two_dimensions(self.X)
+        # The hemisphere must agree with the sites, or maps would be drawn on the wrong side.
         n_sides = len(np.unique(self.sites.hemisphere))
         n_expected = len(hemispheres(self.hemisphere, "hemisphere"))
         if n_sides != n_expected:
@@ -329,6 +339,7 @@ class Cohort(CohortBase):
         if X.ndim != 2:
             raise ArgumentError("X", _two_dimensions(X))
         sites, side = sites_for(X.shape[1], mesh, hemi)
+        # Names as in BIDS, so that tables of results can be merged.
         names = [f"sub-{i + 1:04d}" for i in range(len(X))] if subjects is None else subjects
         columns = (
             {}

@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from icofactor.cohort.find.files import find_files, match_pattern
 from icofactor.cohort.find.sessions import choose_sessions
 from icofactor.cohort.find.surfaces import mesh_of_files
-from icofactor.cohort.meshes import Mesh, check_array, is_name, join_images, read_image
+from icofactor.cohort.meshes import (
+    Mesh,
+    check_array,
+    hemisphere_of,
+    is_name,
+    join_images,
+    read_image,
+)
 from icofactor.cohort.people import bare
 from icofactor.cohort.plan import Plan, Planner
 from icofactor.cohort.problems import Journal, ReadProblems
@@ -55,28 +63,57 @@ def plan_cohort(
     The parameters are those of `load_cohort`; `options` are the fields of `Request`. Problems with
     files are kept in the plan, and reported with those that `Plan.read` finds.
     """
+    # The two names of the option are one from here on.
     options["hemisphere"] = hemisphere if hemi is None else hemi
     selection = Selection.of(participants, exclude, missing, needed)
     journal = Journal(verbose)
     problems = ReadProblems()
+    # A list of one path may be a store, which is never listed with others.
     if isinstance(paths, list | tuple) and len(paths) == 1:
         paths = paths[0]
     if isinstance(paths, str | os.PathLike) and is_zarr(paths):
         # Zarr is imported only for stores.
         from icofactor.cohort.store_plan import plan_store
 
+        # These have no effect on a store, and are no mistake either.
         for name in ("holes", "n_threads"):
             options.pop(name, None)
         options |= {"parcels": parcels, "subjects": subjects}
-        return plan_store(paths, options, selection, sessions, problems, journal)
+        return plan_store(
+            paths,
+            options,
+            selection,
+            sessions,
+            problems,
+            journal,
+        )
+    # The request is compared with file names, of which None says nothing.
     options["entities"] = options.get("entities") or {}
     request = Request(**options, listed=_listed_names(selection))
     if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
         paths = join_images(paths)
+    # pandas is not imported to recognise its DataFrame.
     if hasattr(paths, "iloc") or _is_image(paths):
         _, names = read_subjects(subjects)
-        return _plan_memory(paths, parcels, names, request, selection, problems, journal)
-    return _plan_files(paths, parcels, sessions, subjects, request, selection, problems, journal)
+        return _plan_memory(
+            paths,
+            parcels,
+            names,
+            request,
+            selection,
+            problems,
+            journal,
+        )
+    return _plan_files(
+        paths,
+        parcels,
+        sessions,
+        subjects,
+        request,
+        selection,
+        problems,
+        journal,
+    )
 
 
 def _plan_memory(
@@ -89,12 +126,23 @@ def _plan_memory(
     journal: Journal,
 ) -> Plan:
     """Return the plan of a SurfaceImage or a DataFrame."""
-    maps, sites, names = _in_memory(source, parcels, request, names, journal)
+    maps, sites, names = _in_memory(
+        source,
+        parcels,
+        request,
+        names,
+        journal,
+    )
     request = replace(request, mesh=sites)
-    reader = Reader(Mesh(sites), request, {})
-    reader.hold(maps)
-    planner = Planner(request, selection, reader, problems, journal)
-    return planner.plan_stacks({str(maps.path): {None: maps.path}}, names)
+    reader = Reader(Mesh(sites), request, cache={maps.path: maps})
+    planner = Planner(
+        reader,
+        selection,
+        request.measure,
+        problems,
+        journal,
+    )
+    return planner.plan_stacks({"": {None: maps.path}}, names)
 
 
 def _plan_files(
@@ -120,17 +168,30 @@ def _plan_files(
         files = match_pattern(files, pattern, problems)
     files, scans = choose_sessions(files, sessions, selection, problems)
     request = _with_mesh(request, files, problems)
-    regions = read_regions(files, parcels, atlas_mesh, request, selection.skips, problems, journal)
+    regions = read_regions(
+        files,
+        parcels,
+        atlas_mesh,
+        request,
+        selection.skips,
+        problems,
+        journal,
+    )
     measure = _common_measure(files)
     if regions is not None:
         files = regions.files
         measure = measure or regions.measure
         request = replace(request, mesh=regions.sites)
-    tables = {} if regions is None else regions.maps
+    reader = Reader(Mesh.read(request.mesh), request, {} if regions is None else regions.maps)
     # The reader takes the array that the caller names, the cohort the measure in file names.
-    reader = Reader(Mesh.read(request.mesh), request, tables)
-    request = replace(request, measure=measure or request.measure)
-    planner = Planner(request, selection, reader, problems, journal)
+    measure = measure or request.measure
+    planner = Planner(
+        reader,
+        selection,
+        measure,
+        problems,
+        journal,
+    )
     return planner.plan(files, names, scans)
 
 
@@ -153,9 +214,14 @@ def _common_measure(files: pd.DataFrame) -> str | None:
     return measures.pop() if len(measures) == 1 else None
 
 
-def _with_mesh(request: Request, files: pd.DataFrame, problems: ReadProblems) -> Request:
+def _with_mesh(
+    request: Request,
+    files: pd.DataFrame,
+    problems: ReadProblems,
+) -> Request:
     """Return the request with the mesh in the names of files, unless the caller gave one."""
     mesh = mesh_of_files(files)
+    # CIVET has as many vertices as fsaverage6, in another order: a name would be wrong.
     is_civet = bool(len(files)) and set(files["mesh"]) == {"CIVET"}
     if is_civet and (is_name(request.mesh) or (mesh is None and request.mesh is None)):
         text = f"is needed for CIVET's maps: give {CIVETS_MESH}"
@@ -176,8 +242,9 @@ def _in_memory(
     """Return the maps, sites and names of a nilearn SurfaceImage, or a DataFrame."""
     if _is_image(source):
         X, sites, side = read_image(source, request.mesh, request.hemisphere)
-        return MapFile.in_memory("SurfaceImage", "nilearn", _by_side(X, sites, side)), sites, names
+        return _memory_file("SurfaceImage", _by_side(X, sites, side)), sites, names
     frame, names = frame_of_people(source, names)
+    # As many columns as a mesh has vertices are vertices, unless an atlas is given.
     if parcels is not None or not is_mesh_size(frame.shape[1]):
         maps, sites = frame_on_regions(frame, parcels, request.mesh, journal)
         parts = {str(side): values for side, values in maps.parts.items()}
@@ -186,10 +253,23 @@ def _in_memory(
         sites, hemi = sites_for(n_columns, request.mesh, request.hemisphere, "The DataFrame has")
         hemispheres(hemi, "hemisphere")
         parts = _by_side(check_array(frame), sites, str(hemi))
-    return MapFile.in_memory("DataFrame", "pandas", parts), sites, names
+    return _memory_file("DataFrame", parts), sites, names
 
 
-def _by_side(X: Any, sites: Sites, side: str) -> dict[str, Any]:
+def _memory_file(
+    kind: str,
+    parts: Mapping[str, Any],
+) -> MapFile:
+    """Return the maps of an object in memory as if they were read from a file."""
+    record = {"path": None, "reader": kind, "hemisphere": hemisphere_of(parts)}
+    return MapFile(Path(kind), parts, record)
+
+
+def _by_side(
+    X: Any,
+    sites: Sites,
+    side: str,
+) -> dict[str, Any]:
     """Return the columns of each hemisphere."""
     if side != "both":
         return {side: X}

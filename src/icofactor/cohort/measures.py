@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -87,6 +88,7 @@ class Measures:
         """Number of the measure of each row of X; None if a row contains all measures."""
         if self.share == "loadings":
             return None
+        # Rows of shared maps are complete blocks, one for each measure.
         if n_rows % self.n:
             text = f"must have one row per person for each of {', '.join(self.names)}"
             raise ArgumentError("X", f"{text}; found {counted(n_rows, 'row')}")
@@ -98,20 +100,28 @@ class Measures:
             text = "has 1 person with all measures; fit needs at least 2 (transform takes one)"
             raise ArgumentError("X", text)
 
-    def center(self, center: str, asked: str, method: Any) -> str:
+    def center(
+        self,
+        center: str,
+        asked: str,
+        method: Any,
+    ) -> str:
         """Return the centering of each measure: that of the model, or "zscore" if the scale is."""
         if self.scale != "zscore":
             return center
         if "zscore" not in method.scheme.centers:
             text = f"'zscore' makes values negative, which method {method.name!r} cannot factorize"
             raise ArgumentError("scale", f"{text}; use 'variance', or method 'parts'")
+        # The scale fixes the centering, so another one cannot be asked for.
         if asked not in ("auto", "zscore"):
             text = f"{asked!r} contradicts --scale zscore (scale='zscore'); leave one out"
             raise ArgumentError("center", text)
         return "zscore"
 
     def people(
-        self, participants: Mapping[str, Any], subjects: Sequence[str]
+        self,
+        participants: Mapping[str, Any],
+        subjects: Sequence[str],
     ) -> tuple[Mapping[str, Any], list[str]]:
         """Return table and names of the people, from those of the rows of X."""
         rows = list(subjects)
@@ -139,13 +149,12 @@ class Measures:
         """Whether values are neither scaled nor weighted."""
         return self.scale == "none" and bool((self.weights == 1).all())
 
-    @property
-    def as_plain(self) -> Measures:
-        """The same measures, for values that are already scaled and weighted."""
-        return replace(self, scale="none", weights=np.ones(self.n))
-
     def factors(
-        self, variance: NDArray[Any], n: int, n_sites: float, center: str
+        self,
+        variance: NDArray[Any],
+        n: int,
+        n_sites: float,
+        center: str,
     ) -> NDArray[np.float64]:
         """Return the factor of each measure.
 
@@ -153,6 +162,7 @@ class Measures:
         """
         if self.scale != "variance" or center == "zscore":
             return np.sqrt(self.weights)
+        # A constant measure would be divided by zero.
         if (variance <= 0).any():
             name = self.names[int(np.argmin(variance))]
             raise ArgumentError("X", f"{name} is the same in all people: no variance to scale by")
@@ -161,6 +171,7 @@ class Measures:
 
     def split(self, values: Any) -> dict[str, Any]:
         """Split loadings (shared maps) or maps (shared loadings): measure → its own."""
+        # Shared maps have rows of each measure, shared loadings columns.
         axis = 0 if self.share == "maps" else -1
         return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
 
@@ -191,6 +202,7 @@ class Measures:
         """A warning if one measure dominates the others, unless weights were given; else ""."""
         if self.variance is None or self.n < 2:
             return ""
+        # Weights that the user gave are meant so.
         if self.variance.max() <= DOMINANT or np.ptp(self.weights):
             return ""
         largest = int(self.variance.argmax())
@@ -208,7 +220,10 @@ def measures_of(X: Any) -> Measures | None:
     return measures if isinstance(measures, Measures) else None
 
 
-def check_measures(measures: Measures | None, fitted: Measures | None) -> None:
+def check_measures(
+    measures: Measures | None,
+    fitted: Measures | None,
+) -> None:
     """Raise an error for a cohort that is not joined as that of a fit was."""
     if _summary(measures) != _summary(fitted):
         text = f"has {_summary(measures)}; the fit had {_summary(fitted)}: see join_measures"
@@ -222,7 +237,9 @@ def _summary(measures: Measures | None) -> str:
 
 
 def people_of_rows(
-    X: Any, participants: Mapping[str, Any], subjects: Sequence[str]
+    X: Any,
+    participants: Mapping[str, Any],
+    subjects: Sequence[str],
 ) -> tuple[Mapping[str, Any], list[str]]:
     """Return table and names of the people in rows of X; see `Measures.people`."""
     measures = X if isinstance(X, Measures) else measures_of(X)
@@ -253,7 +270,9 @@ class Arrangement:
         return cls() if measures is None else measures.arrangement(X.sites)
 
     def each_measure(
-        self, maps: Maps, mask: NDArray[np.bool_] | None = None
+        self,
+        maps: Maps,
+        mask: NDArray[np.bool_] | None = None,
     ) -> Iterator[tuple[Maps, NDArray[np.int64]]]:
         """Yield the maps of each measure at sites in use, and the positions of these sites.
 
@@ -283,12 +302,16 @@ class Arrangement:
         """Return regressors of people as those of rows: each measure has effects of its own."""
         return np.kron(np.eye(self.n_stacked), Z)
 
-    def codes(self, codes: np.ndarray | None, n_codes: int, n_people: int) -> np.ndarray | None:
+    def codes(
+        self,
+        codes: np.ndarray | None,
+        n_codes: int,
+        n_people: int,
+    ) -> np.ndarray | None:
         """Return codes of people as those of rows: each measure has codes of its own."""
         if self.n_stacked == 1:
             return codes
-        if codes is None:
-            codes = np.zeros(n_people, dtype=np.int64)
+        codes = np.zeros(n_people, dtype=np.int64) if codes is None else codes
         return np.concatenate([number * n_codes + codes for number in range(self.n_stacked)])
 
 
@@ -375,6 +398,7 @@ class JoinedCohort:
         if all(mask is None for mask in masks):
             return None
         n_sites = self._first.sites.n
+        # A measure without a mask uses all sites.
         masks = [np.ones(n_sites, dtype=bool) if mask is None else mask for mask in masks]
         if self.measures.share == "maps":
             return np.logical_and.reduce(masks)
@@ -497,36 +521,48 @@ def join_measures(
     check_value("share", share, OneOf(SHARES))
     check_value("scale", scale, OneOf(SCALES))
     check_value("missing", missing, OneOf(("raise", "skip")))
-    if not isinstance(measures, Mapping) or not measures:
-        text = "must be name → cohort, as {'thickness': cohort}"
-        raise ArgumentError("measures", f"{text}; found {shown(measures)}")
-    for name, cohort in measures.items():
-        problem = _problem_of_name(name, measures) or _problem_of_cohort(name, cohort, share)
-        if problem:
-            raise ArgumentError("measures", problem)
+    problems = [f"must be name → cohort, as {{'thickness': cohort}}; found {shown(measures)}"]
+    if isinstance(measures, Mapping) and measures:
+        problems = [
+            _problem_of_name(name, measures) or _problem_of_cohort(name, cohort, share)
+            for name, cohort in measures.items()
+        ]
+    for problem in filter(None, problems):
+        raise ArgumentError("measures", problem)
     check_sites_alike(measures)
     names = tuple(measures)
     units = tuple(str(getattr(cohort, "units", "")) for cohort in measures.values())
-    joint = Measures(names, units, share, scale, _check_weights(weights, names))  # type: ignore[arg-type]
+    numbers = _check_weights(weights, names)
+    joint = Measures(names, units, share, scale, numbers)  # type: ignore[arg-type]
     cohorts, left_out = _match_people(measures, missing)
     return JoinedCohort(cohorts, joint, left_out)
 
 
-def _problem_of_name(name: Any, measures: Mapping[str, Any]) -> str:
+def _problem_of_name(
+    name: Any,
+    measures: Mapping[str, Any],
+) -> str:
     """Say why the names of files cannot contain the name of a measure; "" if they can."""
     if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
         text = "names must be letters and digits, because file names contain them"
         return f"{text}; found {shown(name)}"
+    # Files are named after measures.
     if sum(name.lower() == str(other).lower() for other in measures) > 1:
         text = f"the name {name!r} differs from another one only in case"
         return f"{text}, so files would be the same on Windows and macOS"
     return ""
 
 
-def _problem_of_cohort(name: str, cohort: Any, share: str) -> str:
+def _problem_of_cohort(
+    name: str,
+    cohort: Any,
+    share: str,
+) -> str:
     """Say why something is not a cohort, or cannot be joined; "" if it can."""
+    # Stored, joined and adjusted cohorts are all accepted.
     if not all(hasattr(cohort, attribute) for attribute in _COHORT):
         return f"{name!r} is no cohort but a {type(cohort).__name__}"
+    # Adjustments are estimated per measure, after joining.
     if getattr(cohort.X, "adjustments", ()) or measures_of(cohort) is not None:
         text = f"{name!r} is joined or adjusted already: join measures first"
         return f"{text}, then regress out covariates and scanners"
@@ -542,54 +578,39 @@ def check_sites_alike(measures: Mapping[str, Any]) -> None:
         is_same_side = cohort.hemisphere == reference.hemisphere
         if is_same_side and same_sites(cohort.sites, reference.sites):
             continue
+        region = only_in_one(reference.sites.regions, cohort.sites.regions)
+        mesh = mesh_name_of(reference.sites)
+        remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {mesh})"
+        if region is not None:
+            remedy = f"only one has a region {region}: give their atlas with --parcels (parcels=)"
+        elif not is_same_side:
+            remedy = "read the same hemisphere of both with --hemisphere (hemisphere=)"
         text = f"must be on one mesh: {first} is on {_describe_sites(reference)}, {name} on"
-        remedy = _how_to_align(reference, cohort)
         raise ArgumentError("measures", f"{text} {_describe_sites(cohort)}; {remedy}")
 
 
-def _how_to_align(reference: Any, cohort: Any) -> str:
-    """Say how to bring two cohorts onto one mesh."""
-    mesh = mesh_name_of(reference.sites)
-    regions = (reference.sites.regions, cohort.sites.regions)
-    if regions != (None, None):
-        region = only_in_one(*regions)
-        if region is None:
-            return "give both in the same regions, in one order"
-        text = f"only one has a region {region}: name regions alike"
-        return f"{text}, or give their atlas with --parcels (parcels=)"
-    if mesh_name_of(cohort.sites) != mesh:
-        return f"resample one first (icofactor prepare INPUT -o STORE --resample-to {mesh})"
-    if cohort.hemisphere != reference.hemisphere:
-        return "read the same hemisphere of both with --hemisphere (hemisphere=)"
-    return "their vertices lie elsewhere or in another order, so resample one first"
-
-
 def _describe_sites(cohort: Any) -> str:
-    sites = cohort.sites
-    side = cohort.hemisphere
-    hemispheres = "both hemispheres" if side == "both" else f"{side} hemisphere"
-    if sites.regions is not None:
-        return f"{sites.n} regions of {sites.regions} ({hemispheres})"
-    return f"{mesh_name_of(sites)} ({hemispheres})"
+    return f"{cohort.sites.regions or mesh_name_of(cohort.sites)} (hemisphere {cohort.hemisphere})"
 
 
 def _match_people(
-    measures: Mapping[str, Any], missing: str
+    measures: Mapping[str, Any],
+    missing: str,
 ) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """Return the cohorts of the people with every measure, and who lacks which.
 
     People are in the order of the first measure.
     """
     rows = {name: _rows_by_person(name, cohort) for name, cohort in measures.items()}
-    names: dict[str, str] = {}
-    for cohort in measures.values():
-        for subject in cohort.subjects:
-            names.setdefault(bare(subject), str(subject))
+    subjects = [str(subject) for cohort in measures.values() for subject in cohort.subjects]
+    # The name of a person is that of the first measure that has it.
+    names = {bare(subject): subject for subject in reversed(subjects)}
+    # All that somebody lacks is listed, not only the first measure.
     left_out = {}
-    for key, subject in names.items():
+    for key in dict.fromkeys(map(bare, subjects)):
         lacking = tuple(measure for measure in rows if key not in rows[measure])
         if lacking:
-            left_out[subject] = lacking
+            left_out[names[key]] = lacking
     if len(left_out) == len(names):
         raise ArgumentError("measures", "have no person in common: names of people must agree")
     if left_out and missing == "raise":
@@ -600,24 +621,29 @@ def _match_people(
     cohorts = {}
     for name, cohort in measures.items():
         chosen = [rows[name][key] for key in common]
+        # A whole cohort is not copied.
         is_whole = chosen == list(range(len(cohort.subjects)))
         cohorts[name] = cohort if is_whole else cohort[chosen]
     return cohorts, left_out
 
 
-def _rows_by_person(measure: str, cohort: Any) -> dict[str, int]:
+def _rows_by_person(
+    measure: str,
+    cohort: Any,
+) -> dict[str, int]:
     """Return the row of each person of a cohort, by name without "sub-"."""
-    rows: dict[str, int] = {}
-    for row, subject in enumerate(cohort.subjects):
-        if bare(subject) in rows:
-            other = cohort.subjects[rows[bare(subject)]]
-            text = f"{measure} has {other} and {subject}, which are one person elsewhere"
-            raise ArgumentError("measures", f"{text}: rename them")
-        rows[bare(subject)] = row
-    return rows
+    names = [bare(subject) for subject in cohort.subjects]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        text = f"{measure} has {some(repeated)} with and without 'sub-', one person elsewhere"
+        raise ArgumentError("measures", f"{text}: rename them")
+    return {name: row for row, name in enumerate(names)}
 
 
-def _check_weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
+def _check_weights(
+    weights: Any,
+    names: tuple[str, ...],
+) -> NDArray[np.float64]:
     """Return the weight of each measure."""
     weights = {} if weights is None else weights
     if not isinstance(weights, Mapping) or not set(weights) <= set(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,11 @@ def is_a_size(n: int) -> bool:
     return n in _BOTH_SIDES or 2 * n in _BOTH_SIDES
 
 
+def hemisphere_of(sides: Collection[str]) -> str:
+    """Return "both" for two sides, the side for one, "" for none."""
+    return "both" if len(sides) == 2 else next(iter(sides), "")
+
+
 @dataclass(frozen=True, eq=False)
 class Mesh:
     """What is known of the mesh before the maps are read.
@@ -45,10 +50,7 @@ class Mesh:
     @classmethod
     def read(cls, mesh: Any) -> Mesh:
         """Return the mesh for a name, Sites, a sphere file, or a pair of these."""
-        if isinstance(mesh, tuple | list):
-            if len(mesh) != 2:
-                text = f"must be one mesh or a pair (left, right); found {len(mesh)}"
-                raise ArgumentError("mesh", text)
+        if isinstance(mesh, tuple | list) and len(mesh) == 2:
             left, right = map(_sites_of, mesh)
             return cls((left, right))
         if mesh is None or isinstance(mesh, Sites):
@@ -79,6 +81,7 @@ class Mesh:
         """Return how many sites a map of one hemisphere may have; none for an unknown mesh."""
         if self.given is None:
             return []
+        # A name stands for the vertices or the faces of a mesh.
         if isinstance(self.given, str):
             level = _level(self.given)
             return [n_nodes(level), n_faces(level)]
@@ -93,14 +96,14 @@ class Mesh:
             return mesh_name_of(self.given[0])
         return mesh_name_of(self.given) if isinstance(self.given, Sites) else str(self.given)
 
-    def sites(self, widths: dict[str, int]) -> Sites:
+    def sites(self, widths: Mapping[str, int]) -> Sites:
         """Return the sites of the maps, left first.
 
         Parameters
         ----------
         widths : hemisphere → number of sites of its maps.
         """
-        hemi = "both" if len(widths) == 2 else next(iter(widths))
+        hemi = hemisphere_of(widths)
         mesh: Any = self.given
         if mesh is None and set(widths.values()) == {N_FS_LR}:
             # No other mesh has so many vertices.
@@ -148,11 +151,12 @@ def check_array(X: Any) -> Any:
     if not hasattr(X, "tocsr") and (not is_array or hasattr(X, "iloc")):
         try:
             X = np.asarray(X)
-        except ValueError as problem:
-            raise ArgumentError("X", f"cannot be converted to an array: {problem}") from None
-    problem_of_X = _problem_of_array(X)
-    if problem_of_X:
-        raise ArgumentError("X", problem_of_X)
+        except ValueError:
+            # Rows of different lengths: an array of objects, which is reported as such.
+            X = np.asarray(X, dtype=object)
+    problem = _problem_of_array(X)
+    if problem:
+        raise ArgumentError("X", problem)
     return X
 
 
@@ -162,6 +166,7 @@ def _problem_of_array(X: Any) -> str:
         return "must be a dense array; found a sparse matrix, use X.toarray()"
     if isinstance(X, np.ma.MaskedArray):
         return "is a masked array, whose mask would be lost; use X.filled(np.nan) and pass mask="
+    # Booleans are masks, not maps.
     kind = np.dtype(X.dtype).kind
     if kind not in "fiu":
         # scikit-learn's checks look for this phrase.
@@ -176,7 +181,11 @@ def _problem_of_array(X: Any) -> str:
     return ""
 
 
-def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sites, str]:
+def read_image(
+    image: Any,
+    mesh: Any,
+    hemi: str | None,
+) -> tuple[np.ndarray, Sites, str]:
     """Return maps, sites and hemisphere of a nilearn SurfaceImage.
 
     Parameters
@@ -191,6 +200,7 @@ def read_image(image: Any, mesh: Any, hemi: str | None) -> tuple[np.ndarray, Sit
         text = f"is {hemi!r}, but the SurfaceImage contains only {', '.join(present)}"
         raise ArgumentError("hemi", text)
     halves = [np.asarray(parts[side]) for side in sides]
+    # nilearn has one column per map, a cohort one row.
     X = np.concatenate([half.reshape(len(half), -1) for half in halves]).T
     if mesh is None:
         sites_of = [_sites_of_polymesh(image.mesh.parts[side], side) for side in sides]
@@ -213,7 +223,11 @@ def join_images(images: Sequence[Any]) -> Any:
     return concat_imgs(list(images))
 
 
-def _check_same_triangles(image: Any, sides: Sequence[str], sites: Sites) -> None:
+def _check_same_triangles(
+    image: Any,
+    sides: Sequence[str],
+    sites: Sites,
+) -> None:
     """Raise an error for an image whose vertices are in another order than the sites."""
     if sites.triangles is None or sites.on != "vertices":
         return
@@ -229,11 +243,15 @@ def _sorted_rows(triangles: Any) -> np.ndarray:
     return np.unique(np.sort(triangles, axis=1), axis=0)
 
 
-def _sites_of_polymesh(surface: Any, side: str) -> Sites:
+def _sites_of_polymesh(
+    surface: Any,
+    side: str,
+) -> Sites:
     """Return the sites of one hemisphere of an image, from its sphere or its triangles."""
     coordinates = np.asarray(surface.coordinates, dtype=np.float64)
     faces = np.asarray(surface.faces)
     radii = np.linalg.norm(coordinates, axis=1)
+    # Spheres of FreeSurfer have a radius of 100, others of 1.
     if radii.min() > 0 and np.ptp(radii) <= _ROUND * radii.max():
         return Sites.from_sphere(coordinates, faces)
     try:

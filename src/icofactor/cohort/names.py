@@ -55,7 +55,11 @@ _MEASURES = {
 }
 
 
-def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **words: str) -> None:
+def check_words(
+    subjects: Sequence[str],
+    participants: Mapping[str, Any],
+    **words: str,
+) -> None:
     """Raise an error for names and cells that no table, page or terminal could show.
 
     Parameters
@@ -105,7 +109,9 @@ def subject_of(path: Path) -> str | None:
 
 
 def subjects_of(
-    paths: Sequence[Path], stems: Sequence[str], listed: Set[str] = frozenset()
+    paths: Sequence[Path],
+    stems: Sequence[str],
+    listed: Set[str] = frozenset(),
 ) -> list[str]:
     """Return the subjects of files that belong together.
 
@@ -122,6 +128,7 @@ def subjects_of(
     stems = [_without_cat12(path, stem) for path, stem in zip(paths, stems, strict=True)]
     subjects = [subject_of(path) for path in paths]
     folders = {path.parent for path in paths}
+    # mris_preproc and users put the maps of everyone into one folder.
     is_one_surf = len(folders) == 1 and next(iter(folders)).name == "surf"
     if len(paths) > 1 and len(set(subjects)) == 1 and is_one_surf:
         # A folder "surf" with everyone's maps is not a subject's folder, unless it holds several
@@ -137,14 +144,19 @@ def subjects_of(
     return [str(subject) for subject in subjects]
 
 
-def _without_cat12(path: Path, stem: str) -> str:
+def _without_cat12(
+    path: Path,
+    stem: str,
+) -> str:
     """Return what follows CAT12's prefix in a file name, else the stem."""
     match = _CAT12.search(path.name)
     return stem if match is None else path.name[match.end() : -len(".gii")]
 
 
 def _differing_parts(
-    paths: list[Path], stems: list[str], listed: Set[str] = frozenset()
+    paths: list[Path],
+    stems: list[str],
+    listed: Set[str] = frozenset(),
 ) -> list[str]:
     """Return the part of the stems, or else of the folders, in which files differ."""
     if len(set(stems)) > 1:
@@ -154,6 +166,7 @@ def _differing_parts(
         common = words[0][:start:2]
         generic = [i for i, word in enumerate(common, 1) if _is_generic(word)]
         after_generic = 2 * generic[-1] if generic else 0
+        # From the shortest name to the whole stem; the table of participants decides.
         candidates = [
             ["".join(word[first : len(word) - last]) for word in words]
             for first, last in ((after_generic, end), (start, end), (0, end), (0, 0))
@@ -161,6 +174,7 @@ def _differing_parts(
         fitting = (names for names in candidates if not listed.isdisjoint(names))
         return next(fitting, candidates[0])
     depth = min(len(path.parts) for path in paths)
+    # The names are the same in all folders, so the folders name subjects.
     for level in range(2, depth + 1):
         folders = [path.parts[-level] for path in paths]
         if len(set(folders)) > 1:
@@ -206,6 +220,7 @@ def mesh_of(name: str) -> str | None:
         if cat12 is None:
             return None
         return "fsLR32k" if cat12[1] else "fsaverage7"
+    # fsaverage without a number is the full resolution, unless the density says less.
     if match[1] != "fsaverage":
         return match[1]
     density = _DENSITY.search(name)
@@ -215,6 +230,7 @@ def mesh_of(name: str) -> str | None:
 def measure_of(name: str) -> str | None:
     """Return the measure in a file name, e.g. "thickness", or None."""
     words = set(re.split(r"[._-]", name.lower()))
+    # An older name of the HCP.
     if "smoothedmyelinmap" in words:
         return "myelin"
     word = next((word for word in (*_MEASURES, *_UNITS) if word in words), None)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.problems import some
 from icofactor.errors import ArgumentError, CohortError, counted, shown
@@ -51,7 +52,10 @@ def session_key(session: str) -> str:
     return (text.lstrip("0") or "0") if text.isdecimal() else text
 
 
-def scan_name(person: str, session: str) -> str:
+def scan_name(
+    person: str,
+    session: str,
+) -> str:
     """Return the name of a scan: sub-01_ses-1."""
     return f"{person}_ses-{session.removeprefix('ses-')}"
 
@@ -66,6 +70,7 @@ def scan_of(name: str) -> Scan | None:
         inner = scan_of(long["scan"])
         template = _BASE_NAME.match(long["base"])
         person = long["base"] if template is None else template[0]
+        # Both parts of the name agree: sub-01_ses-1.long.sub-01.
         if inner is not None and inner[0] == person:
             return inner
         session = long["scan"].removeprefix(person).strip("_-.")
@@ -86,7 +91,10 @@ def repeated(scans: Mapping[str, Scan]) -> bool:
     return len({person for person, _ in scans.values()}) < len(scans)
 
 
-def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str]:
+def streams_of(
+    names: Sequence[str],
+    bases: Sequence[str] = (),
+) -> dict[str, str]:
     """Return the stream of each FreeSurfer folder: cross, base or long.
 
     Parameters
@@ -95,17 +103,21 @@ def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str
     """
     long = [match for name in names if (match := _LONG.fullmatch(name))]
     people = {scan[0] for name in names if (scan := scan_of(name)) is not None}
+    # A folder that is called like a person, beside scans of it, is its template.
     all_bases = {match["base"] for match in long} | people | set(bases)
     streams = {name: "base" if name in all_bases else "cross" for name in names}
     return streams | {match[0]: "long" for match in long}
 
 
 def choose_stream(
-    names: Sequence[str], stream: str | None, path: str, bases: Sequence[str] = ()
+    names: Sequence[str],
+    stream: str | None,
+    path: str,
+    bases: Sequence[str] = (),
 ) -> list[str]:
     """Return the folders of one of FreeSurfer's streams: the requested or the only one."""
-    if stream is not None and stream not in STREAMS:
-        raise ArgumentError("stream", f"must be one of {STREAMS}; found {shown(stream)}")
+    if stream is not None:
+        check_value("stream", stream, OneOf(STREAMS))
     streams = streams_of(names, bases)
     counts = Counter(streams.values())
     if stream is None and len(counts) == 1:
@@ -141,7 +153,11 @@ class People:
     measures: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, subjects: Sequence[str], participants: Mapping[str, Any]) -> People:
+    def of(
+        cls,
+        subjects: Sequence[str],
+        participants: Mapping[str, Any],
+    ) -> People:
         """Return the people of a cohort, from its names and its table.
 
         Without a column of sessions, scans of one person are told apart by name.
@@ -154,12 +170,14 @@ class People:
                 row.removesuffix(f"_{measure}") for row, measure in zip(rows, measures, strict=True)
             )
         persons = tuple(map(_text, participants.get(PERSON, scans)))
+        # Names that differ only by "sub-" are the same people.
         if len(persons) != len(rows) or list(map(bare, persons)) == list(map(bare, scans)):
             return cls(rows, scans, None, measures)
         columns = {str(column).lower(): column for column in reversed(list(participants))}
         column = next((columns[name] for name in SESSION_COLUMNS if name in columns), None)
         sessions = scans if column is None else tuple(map(_text, participants[column]))
         unique = set(zip(persons, sessions, measures or sessions, strict=True))
+        # Sessions that do not tell scans apart are of no use.
         if any(map(is_missing, sessions)) or len(unique) < len(rows):
             sessions = scans
         return cls(rows, persons, sessions, measures)
@@ -215,12 +233,14 @@ def _text(value: Any) -> str:
 
 
 def _measures_of_rows(
-    rows: Sequence[str], participants: Mapping[str, Any]
+    rows: Sequence[str],
+    participants: Mapping[str, Any],
 ) -> tuple[str, ...] | None:
     """Return the measure of each row if rows are named after it, as those of joined measures."""
     measures = tuple(map(str, participants.get(MEASURE, ())))
     if not rows or len(measures) != len(rows):
         return None
+    # A column "measure" of the user has another meaning.
     is_named = all(row.endswith(f"_{measure}") for row, measure in zip(rows, measures, strict=True))
     return measures if is_named else None
 
@@ -246,87 +266,72 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-@dataclass(frozen=True)
-class FitOn:
-    """Which scans are fitted.
-
-    Attributes
-    ----------
-    which : "baseline", "one-per-person" or "all"; None if nobody has several.
-    order : column by which the first scan of a person is found; default: the name of its session.
-    seed : of the draw of one scan per person.
-    """
-
-    which: str | None = None
-    order: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.which is not None and self.which not in FIT_ON:
-            raise ArgumentError("fit_on", f"must be one of {FIT_ON}; found {shown(self.which)}")
-        if self.order is not None and self.which != "baseline":
-            remedy = "use it with --fit-on baseline (fit_on='baseline')"
-            raise ArgumentError("order", f"chooses the first scan; {remedy}")
-
-    def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
-        """Return the rows to fit, in order; raise an error for repeated scans without a choice."""
-        if people.measures is not None:
-            # The same scans of every measure.
-            n = people.n_scans
-            table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
-            rows = self.rows(replace(people[range(n)], measures=None), table)
-            return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
-        keys = None if self.order is None else _order_keys(self.order, people, participants)
-        if not people.repeated or self.which == "all":
-            return np.arange(len(people.scans))
-        if self.which is None:
-            choices = "baseline (the first scan), one-per-person (one at random) or all"
-            raise ArgumentError("fit_on", f"choose which of {people.as_scans} to fit: {choices}")
-        rows_of: dict[str, list[int]] = {}
-        for row, person in enumerate(people.persons):
-            rows_of.setdefault(person, []).append(row)
-        if self.which == "one-per-person":
-            rng = np.random.default_rng(self.seed)
-            return np.sort([rows[int(rng.integers(len(rows)))] for rows in rows_of.values()])
-        sessions = people.sessions or people.scans
-
-        def position(row: int) -> tuple[Any, ...]:
-            by_session = natural(session_key(sessions[row]))
-            return (by_session,) if keys is None else (keys[row], by_session)
-
-        return np.sort([min(rows, key=position) for rows in rows_of.values()])
-
-    @property
-    def phrase(self) -> str:
-        """What is fitted, after "fitted on"."""
-        by = "" if self.order is None else f" by {self.order}"
-        phrases = {
-            "baseline": f"the first scan of each person{by}",
-            "one-per-person": "one scan of each person, drawn at random",
-        }
-        return phrases.get(self.which or "", "all of them")
+def _rows_to_fit(
+    people: People,
+    participants: Mapping[str, Any],
+    fit_on: str | None,
+    order: str | None,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Return the rows to fit, in order; raise an error for repeated scans without a choice."""
+    if people.measures is not None:
+        # The same scans of every measure.
+        n = people.n_scans
+        table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
+        scans = replace(people[range(n)], measures=None)
+        rows = _rows_to_fit(
+            scans,
+            table,
+            fit_on,
+            order,
+            seed,
+        )
+        return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
+    # Without sessions, the names of scans order them.
+    sessions = [natural(session_key(session)) for session in people.sessions or people.scans]
+    keys: list[Any] = sessions
+    if order is not None:
+        values = _order_keys(order, people, participants)
+        keys = list(zip(values, sessions, strict=True))
+    if not people.repeated or fit_on == "all":
+        return np.arange(len(people.scans))
+    if fit_on is None:
+        choices = "baseline (the first scan), one-per-person (one at random) or all"
+        raise ArgumentError("fit_on", f"choose which of {people.as_scans} to fit: {choices}")
+    groups = RowGroups.of(people.persons).members
+    if fit_on == "one-per-person":
+        rng = np.random.default_rng(seed)
+        return np.sort([rows[int(rng.integers(len(rows)))] for rows in groups])
+    return np.sort([min(rows, key=keys.__getitem__) for rows in groups])
 
 
-def _order_keys(column: str, people: People, participants: Mapping[str, Any]) -> list[Any]:
+def _order_keys(
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+) -> list[Any]:
     """Return the values of a column as keys to sort by."""
     cells = _complete_cells(column, people, participants, "order")
+    # Ages and days are numbers, dates are text that sorts naturally.
     if all(map(is_number, cells)):
         return [float(cell) for cell in cells]
     return [natural(cell) for cell in cells]
 
 
 def _complete_cells(
-    column: str, people: People, participants: Mapping[str, Any], argument: str
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+    argument: str,
 ) -> list[str]:
     """Return a column as text; raise an error if a value is missing."""
-    if column not in participants:
-        listed = some(map(str, participants), 20) or "none"
-        text = f"{shown(column)} is no column of the participants table"
-        raise ArgumentError(argument, f"{text}; there are {listed}")
-    cells = [cell_text(value) for value in participants[column]]
+    # A column that does not exist has no value for anybody.
+    cells = [cell_text(value) for value in participants.get(column, ["n/a"] * len(people.scans))]
     missing = [name for name, cell in zip(people.scans, cells, strict=True) if is_missing(cell)]
     if missing:
         text = f"column {shown(column)} has no value for {some(missing, 10)}"
+        if column not in participants:
+            text = f"there is no column {shown(column)}, but {some(map(str, participants), 20)}"
         raise ArgumentError(argument, f"{text}; fill it in, or leave them out")
     return cells
 
@@ -368,7 +373,10 @@ class RowGroups:
         return np.concatenate([self.members[group] for group in rng.integers(self.n, size=self.n)])
 
     def deal(
-        self, strata: NDArray[np.int64], n_parts: int, rng: np.random.Generator
+        self,
+        strata: NDArray[np.int64],
+        n_parts: int,
+        rng: np.random.Generator,
     ) -> NDArray[np.int64]:
         """Deal whole groups into parts of nearly equal size, also within each stratum.
 
@@ -378,7 +386,9 @@ class RowGroups:
         -------
         (n_rows,) part of each row
         """
+        # A group in two strata counts where it has most rows.
         stratum = np.array([np.bincount(strata[rows]).argmax() for rows in self.members])
+        # Shuffled, so that a part does not depend on the order of the rows.
         shuffled = [
             rng.permutation(np.flatnonzero(stratum == number))
             for number in rng.permutation(np.unique(stratum))
@@ -392,6 +402,7 @@ class RowGroups:
         parts = np.empty(len(self.codes), dtype=np.int64)
         for group in order:
             inside = n_rows_of_stratum[:, stratum[group]]
+            # Fewest rows of this stratum first, then fewest rows.
             smallest = np.lexsort((n_rows, inside))[0]
             parts[self.members[group]] = smallest
             n_rows[smallest] += sizes[group]
@@ -400,7 +411,11 @@ class RowGroups:
 
 
 def groups_of(
-    groups: Any, people: People | None, participants: Mapping[str, Any], n_rows: int, least: int = 2
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+    n_rows: int,
+    least: int = 2,
 ) -> RowGroups | None:
     """Return which rows belong together; None if every row stands alone.
 
@@ -412,19 +427,21 @@ def groups_of(
     if people is None and (groups is None or (isinstance(groups, str) and groups == PERSON)):
         return None
     labels = _labels(groups, people, participants)
+    row_groups = RowGroups.of(labels)
     problem = _problem_of_labels(labels, people, n_rows)
+    if not problem and row_groups.n < min(least, n_rows):
+        text = f"makes {counted(row_groups.n, 'group')} of {n_rows} rows"
+        problem = f"{text}; at least {least} are needed"
     if problem:
         raise ArgumentError("groups", problem)
-    row_groups = RowGroups.of(labels)
-    if row_groups.n == n_rows:
-        return None
-    if row_groups.n < least:
-        text = f"makes {counted(row_groups.n, 'group')} of {n_rows} rows"
-        raise ArgumentError("groups", f"{text}; at least {least} are needed")
-    return row_groups
+    return None if row_groups.n == n_rows else row_groups
 
 
-def _labels(groups: Any, people: People | None, participants: Mapping[str, Any]) -> list[str]:
+def _labels(
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+) -> list[str]:
     """Return the label of each row."""
     if groups is not None and not isinstance(groups, str):
         return [cell_text(label) for label in groups]
@@ -436,7 +453,11 @@ def _labels(groups: Any, people: People | None, participants: Mapping[str, Any])
     return _complete_cells(groups, people, participants, "groups")
 
 
-def _problem_of_labels(labels: Sequence[str], people: People | None, n_rows: int) -> str:
+def _problem_of_labels(
+    labels: Sequence[str],
+    people: People | None,
+    n_rows: int,
+) -> str:
     """Say why labels cannot group rows, "" if they can: they must not split people."""
     if len(labels) != n_rows:
         return f"has {len(labels)} labels; there are {n_rows} rows"
@@ -445,6 +466,7 @@ def _problem_of_labels(labels: Sequence[str], people: People | None, n_rows: int
         return f"the label of row {row} is missing"
     if people is None:
         return ""
+    # A person in two groups would be on both sides of a split.
     labels_of: dict[str, set[str]] = {}
     for person, label in zip(people.persons, labels, strict=True):
         labels_of.setdefault(person, set()).add(label)
@@ -465,25 +487,22 @@ class Scans:
     people : of all rows; None for an array.
     rows : numbers of the rows that are fitted.
     groups : of the rows that are fitted; None if each stands alone.
-    fit_on : the choice.
+    fit_on, order : the choice; see `choose_scans`.
     column : of the participants that gives the groups; None for people and for labels.
     """
 
     people: People | None
     rows: NDArray[np.int64]
     groups: RowGroups | None
-    fit_on: FitOn
+    fit_on: str | None = None
+    order: str | None = None
     column: str | None = None
-
-    @property
-    def n_groups(self) -> int:
-        """Number of people, or families, that are fitted."""
-        return len(self.rows) if self.groups is None else self.groups.n
 
     def of(self, cohort: Any) -> Any:
         """Return the rows of a cohort that are fitted."""
         if self.people is None or len(self.rows) == len(self.people.scans):
             return cohort
+        # Adjusted maps were estimated from all rows.
         if not hasattr(type(cohort), "__getitem__"):
             text = "needs the original maps: choose scans first, then regress out the covariates"
             raise ArgumentError("fit_on", text)
@@ -494,9 +513,9 @@ class Scans:
         """For provenance and settings; empty if every row is a person."""
         record: dict[str, Any] = {}
         if self.people is not None and self.people.repeated:
-            record["fit_on"] = self.fit_on.which
-            if self.fit_on.order is not None:
-                record["order"] = self.fit_on.order
+            record["fit_on"] = self.fit_on
+            if self.order is not None:
+                record["order"] = self.order
             record["n_scans"] = self.people.n_scans
             record["n_people"] = self.people.n
             n_measures = len(self.people.scans) // self.people.n_scans
@@ -512,7 +531,17 @@ class Scans:
         """40 scans of 8 people; fitted on the first scan of each. Empty if rows are people."""
         if self.people is None or not self.people.repeated:
             return ""
-        return f"{self.people.as_scans}; fitted on {self.fit_on.phrase}"
+        return f"{self.people.as_scans}; fitted on {self.phrase}"
+
+    @property
+    def phrase(self) -> str:
+        """What is fitted, after "fitted on"."""
+        by = "" if self.order is None else f" by {self.order}"
+        phrases = {
+            "baseline": f"the first scan of each person{by}",
+            "one-per-person": "one scan of each person, drawn at random",
+        }
+        return phrases.get(self.fit_on or "", "all of them")
 
 
 def choose_scans(
@@ -529,14 +558,19 @@ def choose_scans(
     Parameters
     ----------
     cohort : Cohort, one that is stored or planned, or an array.
-    fit_on, order : see `FitOn`.
+    fit_on : "baseline", "one-per-person" or "all"; None if nobody has several.
+    order : column by which the first scan of a person is found; default: the name of its session.
     groups : column of the participants, one label per row of the cohort, or None for the scans of a
         person.
     seed : of the draw of one scan per person.
     least : smallest number of groups.
     n_rows : of an array.
     """
-    choice = FitOn(fit_on, order, seed)
+    if fit_on is not None:
+        check_value("fit_on", fit_on, OneOf(FIT_ON))
+    if order is not None and fit_on != "baseline":
+        remedy = "use it with --fit-on baseline (fit_on='baseline')"
+        raise ArgumentError("order", f"chooses the first scan; {remedy}")
     people = people_of(cohort)
     table: Mapping[str, Any] = getattr(cohort, "participants", {})
     if people is None:
@@ -546,15 +580,41 @@ def choose_scans(
         rows = np.arange(len(cohort) if n_rows is None else n_rows)
         fitted = None
     else:
-        rows = choice.rows(people, table)
+        rows = _rows_to_fit(
+            people,
+            table,
+            fit_on,
+            order,
+            seed,
+        )
         fitted = people[rows.tolist()]
     column = groups if isinstance(groups, str) else None
     if column is None and groups is not None:
         labels = list(groups)
         # Labels must fit all rows, also those that are not fitted.
-        groups_of(labels, people, table, len(rows) if people is None else len(people.scans), 1)
+        groups_of(
+            labels,
+            people,
+            table,
+            len(rows) if people is None else len(people.scans),
+            1,
+        )
         groups = [labels[row] for row in rows]
+    # Columns that give the groups follow the rows.
     if people is not None and len(rows) < len(people.scans):
         table = {name: np.asarray(values)[rows] for name, values in table.items()}
-    row_groups = groups_of(groups, fitted, table, len(rows), least)
-    return Scans(people, rows, row_groups, choice, column)
+    row_groups = groups_of(
+        groups,
+        fitted,
+        table,
+        len(rows),
+        least,
+    )
+    return Scans(
+        people,
+        rows,
+        row_groups,
+        fit_on,
+        order,
+        column,
+    )

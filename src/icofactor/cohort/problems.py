@@ -21,9 +21,14 @@ class ReadProblems:
 
     listed: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, path: str | Path, problem: str) -> None:
+    def add(
+        self,
+        path: str | Path,
+        problem: str,
+    ) -> None:
         """Add a problem with a file, a subject or an argument."""
         problems = self.listed.setdefault(CohortError.place(path), [])
+        # Both halves of a file may have the same problem.
         if problem not in problems:
             problems.append(problem)
 
@@ -63,20 +68,28 @@ class Journal:
     def note(self, text: str) -> None:
         """Add a step, and print it if the journal is verbose."""
         text = escaped(text)
+        # Notes of many files are often the same.
         if text in self.steps:
             return
         self.steps.append(text)
         if self.verbose:
             print(text, file=sys.stderr)
 
-    def leave_out(self, names: Sequence[str], reason: str) -> None:
+    def leave_out(
+        self,
+        names: Sequence[str],
+        reason: str,
+    ) -> None:
         """Add subjects that are left out, and the reason."""
         if names:
             self.left_out.setdefault(reason, []).extend(names)
             self.note(f"left out {counted(len(names), 'subject')} {reason}: {some(names)}")
 
 
-def some(names: Iterable[str], limit: int = 5) -> str:
+def some(
+    names: Iterable[str],
+    limit: int = 5,
+) -> str:
     """Return names for a message: 'a, b, c, d, e and 7 more'."""
     names = list(names)
     text = ", ".join(escaped(name[:60]) for name in names[:limit])

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from icofactor.cohort.problems import Journal, ReadProblems, some
 from icofactor.cohort.request import Request
 from icofactor.cohort.subjects import ID_COLUMNS, column_named
 from icofactor.errors import ArgumentError, CohortError, FileError, counted, escaped, shown
-from icofactor.io.guard import Unreadable, open_file
+from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_mesh_size, read_maps, reading
 from icofactor.io.tables import is_missing, is_number, read_table
@@ -82,6 +82,7 @@ def is_region_file(path: Path) -> bool:
     name = path.name.lower()
     if name.endswith(".pscalar.nii"):
         return True
+    # Tables about people lie beside those of regions.
     if not name.endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
         return False
     try:
@@ -92,13 +93,11 @@ def is_region_file(path: Path) -> bool:
             line = file.readline(_MAX_HEADER).decode("utf-8-sig", "replace").strip("\r\n")
     except OSError:
         return False
+    # Semicolons are common where commas are decimal.
     delimiter = next((character for character in "\t,;" if character in line), ",")
-    cells = next(csv.reader([line], delimiter=delimiter), [])
-    columns = cells[1:]
-    names = [
-        cell for cell in columns if cell.strip() and not is_number(cell) and not is_missing(cell)
-    ]
-    is_vertices = is_mesh_size(len(cells), len(columns))
+    columns = next(csv.reader([line], delimiter=delimiter), [])[1:]
+    names = [cell for cell in columns if cell.strip() and not (is_number(cell) or is_missing(cell))]
+    is_vertices = is_mesh_size(len(columns), len(columns) + 1)
     return len(names) > 1 and 2 * len(names) > len(columns) and not is_vertices
 
 
@@ -122,40 +121,59 @@ class Table:
     side: str | None = None
 
 
-# Name of a region → column of a table.
-Columns = dict[str, int]
-
-
-def read_region_file(path: Path, measure: str | None = None) -> Table:
+def read_region_file(
+    path: Path,
+    measure: str | None = None,
+) -> Table:
     """Return a pscalar, a table with one column per region, or an array of regions."""
     side = side_of(path.name)[0]
     if not path.name.lower().endswith(_TABLES):
         maps = read_maps(path, measure)
         values = np.hstack([np.asarray(half, dtype=np.float64) for half in maps.parts.values()])
-        return Table(path, values, maps, {}, side)
+        return Table(
+            path,
+            values,
+            maps,
+            {},
+            side,
+        )
     with reading(path, "table of regions"):
         columns, _ = read_table(path)
         return _from_columns(columns, path, side)
 
 
-def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -> Table:
+def _from_columns(
+    columns: dict[str, list[str]],
+    path: Path,
+    side: str | None,
+) -> Table:
     """Return a table from its columns of text."""
     ids = _pop_ids(columns)
     n_rows = len(next(iter(columns.values()), []))
-    left_out: dict[str, str] = {}
-    values: dict[str, list[float]] = {}
-    for name, cells in columns.items():
-        reason = _reason_to_leave_out(name, cells)
-        if reason:
-            left_out[name] = reason
-        else:
-            values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
-    problem = _problem_of_table(ids, n_rows, values, columns, side)
+    left_out = {name: _reason_to_leave_out(name, cells) for name, cells in columns.items()}
+    values = {
+        name: [np.nan if is_missing(cell) else float(cell) for cell in cells]
+        for name, cells in columns.items()
+        if not left_out[name]
+    }
+    problem = _problem_of_table(
+        ids,
+        n_rows,
+        values,
+        columns,
+        side,
+    )
     if problem:
         raise Unreadable(problem)
     array = np.array(list(values.values()), dtype=np.float64).T
     maps = Maps({None: array}, "table", tuple(ids or ()), regions=tuple(values))
-    return Table(path, array, maps, left_out, side)
+    return Table(
+        path,
+        array,
+        maps,
+        left_out,
+        side,
+    )
 
 
 def _problem_of_table(
@@ -177,20 +195,22 @@ def _problem_of_table(
         text = f"has {n_rows} rows but no column of names: call that column participant_id"
         return f"{text} (rows of a time series are not people)"
     names = ids or ()
+    # A transposed table has regions in its rows, and is easily made by mistake.
     if side is None and 2 * _n_sided(names) > n_rows and not _n_sided(values):
         text = f"its rows are regions ({some(names, 2)}) and its columns people"
-        remedy = "transpose it: one row per person, one column per region"
-        return f"{text} ({some(values, 2)}); {remedy}"
+        return f"{text}: transpose it, one row per person, one column per region"
     repeated = [name for name, n in Counter(names).items() if n > 1]
-    if repeated:
-        remedy = "keep one row per person, or add a column session_id"
-        return f"lists {some(repeated)} twice; {remedy}"
-    return ""
+    remedy = "keep one row per person, or add a column session_id"
+    return f"lists {some(repeated)} twice; {remedy}" if repeated else ""
 
 
-def _reason_to_leave_out(name: str, cells: Sequence[str]) -> str:
+def _reason_to_leave_out(
+    name: str,
+    cells: Sequence[str],
+) -> str:
     """Return why a column is no region, "" if it may be one; raise an error for text in it."""
     _, region = region_key(name)
+    # Totals have other units than regions, and would dominate a fit.
     if _TOTALS.fullmatch(region) or not is_region(region):
         return "totals, or not cortex"
     text = [cell for cell in cells if not (is_number(cell) or is_missing(cell))]
@@ -210,6 +230,7 @@ def _pop_ids(columns: dict[str, list[str]]) -> list[str] | None:
     """Take out the column of subjects, with that of sessions, and return the names of the rows."""
     first = next(iter(columns))
     key = column_named(columns, _IDS)
+    # aparcstats2table calls the column lh.aparc.thickness; pandas leaves it unnamed.
     if key is None and (_ID_HEADER.fullmatch(first) or not any(map(is_number, columns[first]))):
         key = first
     if key is None:
@@ -225,8 +246,7 @@ def _pop_ids(columns: dict[str, list[str]]) -> list[str] | None:
 # ---------------------------------------------------------------------- several tables
 
 
-@dataclass(frozen=True, eq=False)
-class Regions:
+class Regions(NamedTuple):
     """Tables on the regions that all of them share.
 
     Attributes
@@ -260,27 +280,41 @@ def read_regions(
     mesh : of the atlas's files.
     skips : whether people who are in the table of one hemisphere only are left out.
     """
-    paths = [path for path, size in zip(files["path"], files["size"], strict=True) if size >= 0]
-    are_tables = [parcels is not None or is_region_file(path) for path in paths]
-    if not any(are_tables):
+    paths = list(files["path"][files["size"] >= 0])
+    on_vertices = [path for path in paths if parcels is None and not is_region_file(path)]
+    if len(on_vertices) == len(paths):
         return None
     tables = []
-    for path, is_table in zip(paths, are_tables, strict=True):
-        if not is_table:
+    for path in paths:
+        # One kind of file decides for all: a mixture is a mistake in the folder.
+        if path in on_vertices:
             text = "contains maps on vertices; the other files are tables of regions"
             problems.add(path, f"{text}. Read them separately")
             continue
         try:
             table = read_region_file(path, request.measure)
-            if request.hemisphere in SIDES:
-                table = replace(table, side=table.side or request.hemisphere)
-            tables.append(table)
         except FileError as error:
             problems.add_error(error)
+            continue
+        if request.hemisphere in SIDES:
+            table = replace(table, side=table.side or request.hemisphere)
+        tables.append(table)
     problems.check()
     atlas = whole_atlas(parcels, mesh, tables)
-    sites, maps = _on_shared_regions(tables, atlas, request.hemisphere, problems, journal)
-    files = _group(files, maps, skips, problems, journal)
+    sites, maps = _on_shared_regions(
+        tables,
+        atlas,
+        request.hemisphere,
+        problems,
+        journal,
+    )
+    files = _pair(
+        files,
+        maps,
+        skips,
+        problems,
+        journal,
+    )
     return Regions(sites, maps, files, _measure_of(tables))
 
 
@@ -293,24 +327,32 @@ def _on_shared_regions(
 ) -> tuple[Sites, dict[Path, Maps]]:
     """Return the regions of all tables, and the values of each table by hemisphere."""
     parcels = atlas.regions if isinstance(atlas, Sites) else atlas
-    columns_of = {}
-    for table in tables:
-        columns = _columns_of(table, parcels, hemisphere, problems, journal)
-        if columns is not None:
-            columns_of[table.path] = columns
+    # Each table's regions, by the name of the atlas or of the columns, → column.
+    columns = [
+        _columns_of(
+            table,
+            parcels,
+            hemisphere,
+            problems,
+            journal,
+        )
+        for table in tables
+    ]
     problems.check()
-    sites = _shared_sites(list(columns_of.values()), atlas, hemisphere)
+    sites = _shared_sites([name for names in columns for name in names], atlas, hemisphere)
     _note_columns(tables, sites, journal)
     maps = {}
-    for table in tables:
-        arranged = _arrange(table, columns_of[table.path], sites, problems)
-        if arranged is not None:
-            maps[table.path] = arranged
+    for table, numbers in zip(tables, columns, strict=True):
+        maps[table.path] = _arrange(table, numbers, sites, problems)
     problems.check()
     return sites, maps
 
 
-def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcels | Sites | None:
+def whole_atlas(
+    parcels: Any,
+    mesh: Any,
+    tables: Sequence[Table] = (),
+) -> Parcels | Sites | None:
     """Return the atlas that the caller or a file gives; Sites are those of a fit, as they are."""
     if isinstance(parcels, Sites):
         if parcels.regions is None:
@@ -319,9 +361,10 @@ def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcel
         return parcels
     if parcels is not None:
         return parcel_sites(parcels, None, mesh).regions
-    with_atlas = next((table for table in tables if table.maps.atlas), None)
-    if with_atlas is not None:
-        return parcels_of(with_atlas.maps.atlas, [with_atlas.path], mesh)
+    for table in tables:
+        if table.maps.atlas:
+            return parcels_of(table.maps.atlas, [table.path], mesh)
+    # A mesh without an atlas would be ignored without a word.
     if mesh is not None and not isinstance(mesh, Sites):
         text = "does not apply to tables of regions, which are on no mesh: give their atlas with"
         raise ArgumentError("mesh", f"{text} --parcels (parcels=), or leave the mesh out")
@@ -334,8 +377,8 @@ def _columns_of(
     hemisphere: str | None,
     problems: ReadProblems,
     journal: Journal,
-) -> Columns | None:
-    """Return the region of each column, by the atlas or by its own name; None for a bad table."""
+) -> dict[str, int]:
+    """Return the regions of a table, by the names of the atlas or its own, → column."""
     names = table.maps.regions
     n_columns = table.values.shape[1]
     if not names and atlas is not None and n_columns == len(atlas.names):
@@ -343,20 +386,32 @@ def _columns_of(
         journal.note(f"{table.path.name}: {text}")
         names = atlas.names
     if not names:
-        expected = f"; the atlas has {len(atlas.names)} regions" if atlas is not None else ""
-        text = f"has {n_columns} columns without names{expected}"
+        text = f"has {n_columns} columns without names, which are not the regions of an atlas"
         problems.add(table.path, f"{text}. Give a table with region names in its header")
-        return None
+        return {}
     if atlas is None:
         return {_with_side(name, table.side): i for i, name in enumerate(names)}
     numbers = _numbers_in_atlas(names, atlas, table.side)
-    unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
-    unknown = _leave_out_off_surface(unknown, atlas, table, journal)
-    unknown = [name for name in unknown if _is_of(name, table.side, hemisphere)]
     columns = {atlas.names[number]: i for i, number in enumerate(numbers) if number is not None}
+    unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
+    off_surface = _off_surface(unknown, atlas)
+    if off_surface:
+        text = f"left out {counted(len(off_surface), 'region')} not on the surface"
+        journal.note(f"{table.path.name}: {text}: {some(off_surface)}")
+    unknown = [
+        name
+        for name in unknown
+        if name not in off_surface
+        and (hemisphere not in SIDES or region_key(name, table.side)[0] in (None, hemisphere))
+    ]
     if unknown:
-        text = _describe_unknown(unknown, atlas, table, hemisphere, has_regions=bool(columns))
-        problems.add(table.path, text)
+        text = f"has {counted(len(unknown), 'column')} that the atlas does not have"
+        remedy = "rename or remove them, or give the atlas of the table"
+        if atlas.hemi in SIDES:
+            option = f"--hemisphere {atlas.hemi} (hemisphere={atlas.hemi!r})"
+            remedy += f". The atlas has only one hemisphere: give both, or {option}"
+        problems.add(table.path, f"{text}: {did_you_mean(unknown, atlas)}; {remedy}")
+    # Columns of two measures have the same region.
     counts = Counter(number for number in numbers if number is not None)
     repeated = [atlas.names[number] for number, n in counts.items() if n > 1]
     if repeated:
@@ -366,7 +421,9 @@ def _columns_of(
 
 
 def _numbers_in_atlas(
-    names: Sequence[str], atlas: Parcels, side: str | None
+    names: Sequence[str],
+    atlas: Parcels,
+    side: str | None,
 ) -> Sequence[int | None]:
     """Return the number of each region in the atlas, or None."""
     numbers = find_regions(names, atlas, side)
@@ -381,49 +438,24 @@ def _numbers_in_atlas(
     return find_regions(stems, replace(atlas, names=tuple(without_measure(atlas.names))), side)
 
 
-def _leave_out_off_surface(
-    names: Sequence[str], atlas: Parcels, table: Table, journal: Journal
+def _off_surface(
+    names: Sequence[str],
+    atlas: Parcels,
 ) -> list[str]:
-    """Return names without those of regions that are not on the surface, which are noted."""
+    """Return the names of regions that are not on the surface."""
     elsewhere = set(map(region_key, atlas.elsewhere))
     off_surface = []
     for name in names:
         side, region = region_key(name)
         if not is_region(region) or not elsewhere.isdisjoint({(side, region), (None, region)}):
             off_surface.append(name)
-    if off_surface:
-        count = counted(len(off_surface), "region")
-        text = f"left out {count} not on the surface: {some(off_surface)}"
-        journal.note(f"{table.path.name}: {text}")
-    return [name for name in names if name not in off_surface]
+    return off_surface
 
 
-def _is_of(name: str, side: str | None, hemisphere: str | None) -> bool:
-    """Whether a region may be of the requested hemisphere."""
-    return hemisphere not in SIDES or region_key(name, side)[0] in (None, hemisphere)
-
-
-def _describe_unknown(
-    names: Sequence[str], atlas: Parcels, table: Table, hemisphere: str | None, has_regions: bool
+def _with_side(
+    name: str,
+    side: str | None,
 ) -> str:
-    """Say which columns the atlas does not have, and what to do."""
-    if not has_regions:
-        text = f"none of its columns ({some(names, 3)}) is a region of the atlas"
-        return f"{text} ({some(atlas.names, 3)}). Give the atlas that was used for the table"
-    n_columns = counted(len(names), "column")
-    sides = {region_key(name, table.side)[0] for name in names}
-    if atlas.hemi in SIDES and sides.isdisjoint({atlas.hemi, None}):
-        remedy = f"or --hemisphere {atlas.hemi} (hemisphere={atlas.hemi!r})"
-        remedy = (
-            f"both hemispheres, {remedy}" if hemisphere is None else f"the {hemisphere} hemisphere"
-        )
-        text = f"has {n_columns} of the {min(map(str, sides))} hemisphere"
-        return f"{text}; the atlas has only the {atlas.hemi}. Give the atlas of {remedy}"
-    text = f"has {n_columns} that the atlas does not have: {did_you_mean(names, atlas)}"
-    return f"{text}; rename or remove them"
-
-
-def _with_side(name: str, side: str | None) -> str:
     """Return a region's name, with its hemisphere if only the file says it."""
     if side is None or region_key(name)[0] is not None:
         return name
@@ -431,62 +463,72 @@ def _with_side(name: str, side: str | None) -> str:
 
 
 def _shared_sites(
-    columns: Sequence[Columns], atlas: Parcels | Sites | None, hemisphere: str | None
+    names: Sequence[str],
+    atlas: Parcels | Sites | None,
+    hemisphere: str | None,
 ) -> Sites:
     """Return the regions that tables have, left first; those of a fit as they are."""
     if isinstance(atlas, Sites):
         if len(atlas.frames) == 2 and (np.diff(atlas.hemisphere) < 0).any():
             raise ArgumentError("parcels", "must have left regions first, as in tables")
         return atlas
-    names = list(dict.fromkeys(name for listed in columns for name in listed))
+    names = list(dict.fromkeys(names))
     if atlas is not None:
-        number = {name: i for i, name in enumerate(atlas.names)}
-        names.sort(key=number.__getitem__)
+        present = set(names)
+        names = [name for name in atlas.names if name in present]
     sites = _sites_of(names, atlas)
     if len(sites.frames) == 2:
-        requested = hemispheres(hemisphere or "both", "hemisphere")
-        by_side = {side: list[str]() for side in SIDES}
-        for name, half in zip(names, sites.hemisphere, strict=True):
-            by_side[SIDES[half]].append(name)
-        sites = _sites_of([name for side in requested for name in by_side[side]], atlas)
+        sides = [SIDES.index(side) for side in hemispheres(hemisphere or "both", "hemisphere")]
+        # Sites are left first, whatever the order of the columns.
+        order = [i for side in sides for i in np.flatnonzero(sites.hemisphere == side)]
+        sites = _sites_of([names[i] for i in order], atlas)
     side = None if sites.regions is None else sites.regions.hemi
     if hemisphere is not None and side not in (None, hemisphere):
         raise CohortError("hemisphere", f"the tables have regions of the {side} hemisphere only")
     return sites
 
 
-def _sites_of(names: Sequence[str], atlas: Parcels | None) -> Sites:
+def _sites_of(
+    names: Sequence[str],
+    atlas: Parcels | None,
+) -> Sites:
     """Return regions of an atlas, or without positions."""
     return parcel_sites(None, names) if atlas is None else sites_of_regions(atlas, names)
 
 
-def _arrange(table: Table, columns: Columns, sites: Sites, problems: ReadProblems) -> Maps | None:
-    """Return the values of a table by hemisphere, in the order of the sites; None if bad."""
+def _arrange(
+    table: Table,
+    columns: dict[str, int],
+    sites: Sites,
+    problems: ReadProblems,
+) -> Maps:
+    """Return the values of a table by hemisphere, in the order of the sites."""
     assert sites.regions is not None
-    hemi = sites.regions.hemi or "left"
+    names = np.array(sites.regions.names)
     parts: dict[str | None, NDArray[Any]] = {}
-    is_incomplete = False
-    for number, side in enumerate(hemispheres(hemi)):
-        names = [
-            name
-            for name, half in zip(sites.regions.names, sites.hemisphere, strict=True)
-            if half == number
-        ]
-        missing = [name for name in names if name not in columns]
-        if not missing:
-            parts[side] = table.values[:, [columns[name] for name in names]]
-        elif len(missing) < len(names):
-            is_incomplete = True
-            text = f"lacks {counted(len(missing), 'region')} that others have: {some(missing)}"
-            problems.add(table.path, text)
-    if parts:
-        return replace(table.maps, parts=parts, regions=(), atlas={}, mask=None)
-    if not is_incomplete:
-        problems.add(table.path, f"has no regions of the {hemi} hemisphere")
-    return None
+    missing: list[str] = []
+    for number, side in enumerate(hemispheres(sites.regions.hemi or "left")):
+        names_of_side = names[sites.hemisphere == number].tolist()
+        absent = [name for name in names_of_side if name not in columns]
+        if not absent:
+            parts[side] = table.values[:, [columns[name] for name in names_of_side]]
+        elif len(absent) < len(names_of_side):
+            missing += absent
+    # A table may have one hemisphere, and another table the other one.
+    if missing or not parts:
+        missing = missing or names.tolist()
+        text = f"lacks {counted(len(missing), 'region')} that others have: {some(missing)}"
+        problems.add(table.path, text)
+    return replace(
+        table.maps,
+        parts=parts,
+        regions=(),
+        atlas={},
+        mask=None,
+    )
 
 
-def _group(
+def _pair(
     files: pd.DataFrame,
     maps: dict[Path, Maps],
     skips: bool,
@@ -498,27 +540,34 @@ def _group(
     `maps` of such a pair get the same people, in the same order.
     """
     files = keep(files, (path in maps for path in files["path"])).copy()
-    sides = {path: list(table.parts) for path, table in maps.items()}
-    files["hemisphere"] = [
-        sides[path][0] if len(sides[path]) == 1 else None for path in files["path"]
-    ]
+    side_of_path = {
+        path: next(iter(table.parts)) if len(table.parts) == 1 else None
+        for path, table in maps.items()
+    }
     of_people = [path for path, table in maps.items() if table.reader == "table" and table.names]
-    group = {path: str(path) for path in of_people}
     _check_no_overlap({path: maps[path] for path in of_people}, problems)
-    unpaired = [path for path in of_people if sides[path] == ["right"]]
-    for left in (path for path in of_people if sides[path] == ["left"]):
+    subjects = dict(zip(files["path"], files["subject"], strict=True))
+    subjects |= {path: str(path) for path in of_people}
+    # Each table of the right hemisphere belongs to one of the left at most.
+    unpaired = [path for path in of_people if side_of_path[path] == "right"]
+    for left in (path for path in of_people if side_of_path[path] == "left"):
         people = set(maps[left].names)
-        shared = {right: len(people.intersection(maps[right].names)) for right in unpaired}
-        right = max(unpaired, key=shared.__getitem__, default=None)
-        if right is None or not shared[right]:
-            continue
-        unpaired.remove(right)
-        group[right] = group[left]
-        _align_people(left, right, maps, skips, problems, journal)
-    files["subject"] = [
-        group.get(path, subject)
-        for path, subject in zip(files["path"], files["subject"], strict=True)
-    ]
+        # Left and right tables belong together if they list the same people.
+        n_shared = {right: len(people.intersection(maps[right].names)) for right in unpaired}
+        right = max(unpaired, key=n_shared.__getitem__, default=left)
+        if n_shared.get(right):
+            unpaired.remove(right)
+            subjects[right] = subjects[left]
+            _align_people(
+                left,
+                right,
+                maps,
+                skips,
+                problems,
+                journal,
+            )
+    files["hemisphere"] = [side_of_path[path] for path in files["path"]]
+    files["subject"] = [subjects[path] for path in files["path"]]
     return files
 
 
@@ -531,28 +580,26 @@ def _align_people(
     journal: Journal,
 ) -> None:
     """Give tables of two hemispheres the same people; report who is in one of them only."""
-    in_both = set(maps[left].names).intersection(maps[right].names)
-    order = [name for name in maps[left].names if name in in_both]
+    shared = set(maps[left].names).intersection(maps[right].names)
+    in_both = [name for name in maps[left].names if name in shared]
     for path, twin in ((left, right), (right, left)):
-        missing = [name for name in maps[path].names if name not in in_both]
+        names = maps[path].names
+        missing = [name for name in names if name not in shared]
         if missing and not skips:
             text = f"lists {some(missing)}, who are not in {twin.name}"
             problems.add(path, f"{text}; --missing skip (missing='skip') leaves them out")
         elif skips:
             journal.leave_out(missing, f"who are in {path.name} and not in {twin.name}")
-    for path in (left, right):
-        maps[path] = _take_rows(maps[path], order)
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of[name] for name in in_both]
+        parts = {side: part[rows] for side, part in maps[path].parts.items()}
+        maps[path] = replace(maps[path], parts=parts, names=tuple(in_both))
 
 
-def _take_rows(maps: Maps, names: Sequence[str]) -> Maps:
-    """Return the maps with these names, in this order."""
-    row_of = {name: row for row, name in enumerate(maps.names)}
-    rows = [row_of[name] for name in names]
-    parts = {side: part[rows] for side, part in maps.parts.items()}
-    return replace(maps, parts=parts, names=tuple(names))
-
-
-def _check_no_overlap(maps: Mapping[Path, Maps], problems: ReadProblems) -> None:
+def _check_no_overlap(
+    maps: Mapping[Path, Maps],
+    problems: ReadProblems,
+) -> None:
     """Raise an error for tables of the same people and hemisphere."""
     first: dict[tuple[str, str | None], Path] = {}
     for path, table in maps.items():
@@ -569,57 +616,51 @@ def _check_no_overlap(maps: Mapping[Path, Maps], problems: ReadProblems) -> None
 def _measure_of(tables: Iterable[Table]) -> str | None:
     """Return the measure that the names of all columns end with."""
     endings = {name.lower().rpartition("_")[2] for table in tables for name in table.maps.regions}
+    # Columns of several measures, or names without a measure.
     if len(endings) != 1:
         return None
     word = endings.pop()
     return _MEASURES.get(word) or measure_of(word)
 
 
-def _note_columns(tables: Sequence[Table], sites: Sites, journal: Journal) -> None:
+def _note_columns(
+    tables: Sequence[Table],
+    sites: Sites,
+    journal: Journal,
+) -> None:
     """Note the columns that are no regions, and the regions."""
-    names_by_reason: dict[str, dict[str, None]] = {}
-    for table in tables:
-        for name, reason in table.left_out.items():
-            names_by_reason.setdefault(reason, {})[name] = None
-    for reason, names in names_by_reason.items():
+    reasons = {name: reason for table in tables for name, reason in table.left_out.items()}
+    for reason in filter(None, dict.fromkeys(reasons.values())):
+        names = [name for name in reasons if reasons[name] == reason]
         journal.note(f"left out columns that are not regions: {some(names, 8)} ({reason})")
     assert sites.regions is not None
     count = counted(sites.n, "region")
-    if not sites.regions.placed:
-        journal.note(
-            f"{count}, positions unknown: fitted without hierarchy, drawn as bars; their atlas "
-            "would place them: --parcels (parcels=)"
-        )
-        return
-    first = [name for table in tables for name in table.maps.regions[:1]]
-    example = f", by names such as {escaped(first[0])}" if first else ""
-    journal.note(f"{count} of {sites.regions}{example}")
+    if sites.regions.placed:
+        journal.note(f"{count} of {sites.regions}")
+    else:
+        remedy = "their atlas would place them: --parcels (parcels=)"
+        text = f"{count}, positions unknown: fitted without hierarchy, drawn as bars"
+        journal.note(f"{text}; {remedy}")
 
 
 # ---------------------------------------------------------------------- DataFrames
 
 
 def frame_of_people(
-    frame: Any, names: tuple[str, ...] | None
-) -> tuple[Any, tuple[str, ...] | None]:
+    frame: pd.DataFrame,
+    names: tuple[str, ...] | None,
+) -> tuple[pd.DataFrame, tuple[str, ...] | None]:
     """Return a DataFrame without its column of ids, and the names of its rows."""
     key = column_named(frame.columns, (*ID_COLUMNS, "subjid"))
     frame = frame if key is None else frame.set_index(key)
     n_rows, n_columns = frame.shape
-    if is_mesh_size(n_columns):
-        problem = ""
-    elif is_mesh_size(n_rows) and _are_numbers(frame.index):
-        problem = f"has {n_rows} rows, the size of a mesh; transpose it, one row per person"
-    elif n_columns and _are_numbers(frame.columns):
-        problem = (
-            f"has {n_columns} columns without names, which is not the size of a known mesh; name "
-            "them after regions"
-        )
-    else:
-        problem = ""
-    if problem:
-        raise CohortError("paths", f"The DataFrame {problem}")
-    if names is None and not _are_numbers(frame.index):
+    has_names = not _are_numbers(frame.index)
+    is_transposed = is_mesh_size(n_rows) and not has_names
+    if not is_mesh_size(n_columns) and (is_transposed or _are_numbers(frame.columns)):
+        text = "must have one row per person, and columns for the vertices of a known mesh or"
+        shape = f"{n_rows} rows and {n_columns} columns"
+        raise CohortError("paths", f"a DataFrame {text} named after regions; found {shape}")
+    if names is None and has_names:
         names = tuple(map(str, frame.index))
     return frame, names
 
@@ -629,18 +670,25 @@ def _are_numbers(labels: Any) -> bool:
     return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
 
 
-def frame_on_regions(frame: Any, parcels: Any, mesh: Any, journal: Journal) -> tuple[Maps, Sites]:
+def frame_on_regions(
+    frame: pd.DataFrame,
+    parcels: Any,
+    mesh: Any,
+    journal: Journal,
+) -> tuple[Maps, Sites]:
     """Return the maps and sites of a DataFrame with one column per region."""
+    # As text, a DataFrame is checked as a file is.
+    text = frame.astype(str).where(frame.notna(), "n/a")
     columns = {"": list(map(str, frame.index))}
-    for name in frame:
-        cells = frame[name]
-        columns[str(name)] = [
-            "n/a" if is_nan else str(cell) for cell, is_nan in zip(cells, cells.isna(), strict=True)
-        ]
-    try:
+    columns |= {str(name): list(text[name]) for name in text}
+    with naming("paths", "table of regions", CohortError):
         table = _from_columns(columns, Path("DataFrame"), None)
-    except Unreadable as problem:
-        raise CohortError("paths", f"The DataFrame {problem}") from None
     atlas = whole_atlas(parcels, mesh)
-    sites, maps = _on_shared_regions([table], atlas, None, ReadProblems(), journal)
+    sites, maps = _on_shared_regions(
+        [table],
+        atlas,
+        None,
+        ReadProblems(),
+        journal,
+    )
     return maps[table.path], sites

@@ -39,6 +39,7 @@ def plan_store(
             text = f"applies to files; {bare(str(store))} is a cohort store with its own mesh"
             raise ArgumentError(name, f"{text}, measure and mask")
     opened = open_store(store if is_url(store) else Path(store).expanduser())
+    # A store remembers people and sessions in its table.
     scans = People.of(opened.subjects, opened.participants).known
     selection = replace(selection, scans=scans)
     row_of = {name: row for row, name in enumerate(opened.subjects)}
@@ -53,6 +54,7 @@ def plan_store(
         problems.add(str(opened.path), "no subjects remain")
     problems.check()
     rows = [row_of[in_data] for _, in_data in selected]
+    # A table that the caller gives adds to that of the store, and replaces columns of one name.
     participants = _columns(opened, rows)
     if selection.participants is not None:
         participants |= selection.columns([name for name, _ in selected])
@@ -64,6 +66,7 @@ def plan_store(
             return opened
         return replace(opened, participants=participants)
 
+    # Of a store behind a URL, only its index tells sizes.
     maps = opened.X.values
     n_files = maps.nchunks
     n_bytes = maps.nbytes
@@ -71,6 +74,7 @@ def plan_store(
         sizes = [file.stat().st_size for file in opened.path.rglob("*") if file.is_file()]
         n_files = len(sizes)
         n_bytes = sum(sizes)
+    # The mask is known before anything is read.
     n_out = 0 if opened.mask is None else int((~opened.mask).sum())
     return Plan(
         subjects=tuple(opened.subjects[row] for row in rows),
@@ -87,7 +91,10 @@ def plan_store(
     )
 
 
-def _columns(opened: StoredCohort, rows: Sequence[int]) -> dict[str, NDArray[Any]]:
+def _columns(
+    opened: StoredCohort,
+    rows: Sequence[int],
+) -> dict[str, NDArray[Any]]:
     """Return the participants of some rows."""
     return {
         str(name): np.asarray(values)[list(rows)] for name, values in opened.participants.items()
@@ -95,7 +102,10 @@ def _columns(opened: StoredCohort, rows: Sequence[int]) -> dict[str, NDArray[Any
 
 
 def _subset(
-    opened: StoredCohort, rows: Sequence[int], participants: Mapping[str, Any], journal: Journal
+    opened: StoredCohort,
+    rows: Sequence[int],
+    participants: Mapping[str, Any],
+    journal: Journal,
 ) -> StoredCohort:
     """Return some rows of a store, with who was left out in the provenance."""
     left_out = {

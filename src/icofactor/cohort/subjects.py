@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.people import (
     PERSON,
     SESSION,
@@ -46,7 +48,10 @@ _TRUE = ("1", "1.0", "true", "yes", "y", "t", "x")
 _FALSE = ("0", "0.0", "false", "no", "n", "f")
 
 
-def column_named(columns: Iterable[Any], names: Sequence[str]) -> Any:
+def column_named(
+    columns: Iterable[Any],
+    names: Sequence[str],
+) -> Any:
     """Return the column with the first of these names, in whichever case, or None."""
     by_name = {str(column).lower(): column for column in reversed(list(columns))}
     return next((by_name[name] for name in names if name in by_name), None)
@@ -78,27 +83,29 @@ class Participants:
         return len({person for person, _ in self.scans}) < len(self.scans)
 
     @cached_property
-    def _row(self) -> dict[str, int]:
-        return {bare(name): row for row, name in enumerate(self.ids)}
+    def _rows(self) -> dict[str | Scan, int]:
+        """Return names, and persons with sessions, → row."""
+        rows: dict[str | Scan, int] = {bare(name): row for row, name in enumerate(self.ids)}
+        for row, (person, session) in enumerate(self.scans):
+            rows[bare(person), session_key(session)] = row
+        return rows
 
-    @cached_property
-    def _row_of_scan(self) -> dict[Scan, int]:
-        return {
-            (bare(person), session_key(session)): row
-            for row, (person, session) in enumerate(self.scans)
-        }
-
-    def row(self, name: str, scan: Scan | None = None) -> int | None:
+    def row(
+        self,
+        name: str,
+        scan: Scan | None = None,
+    ) -> int | None:
         """Return the row of a subject or scan, with or without "sub-".
 
         A scan has the row of its session, or of its person if the table has no sessions.
         """
-        row = self._row.get(bare(name))
-        if scan is None:
-            return row
-        if self.scans:
-            return self._row_of_scan.get((bare(scan[0]), session_key(scan[1])), row)
-        return self._row.get(bare(scan[0])) if row is None else row
+        keys: list[str | Scan] = [bare(name)]
+        if scan is not None and self.scans:
+            # The session decides if the table has sessions.
+            keys.insert(0, (bare(scan[0]), session_key(scan[1])))
+        elif scan is not None:
+            keys.append(bare(scan[0]))
+        return next((self._rows[key] for key in keys if key in self._rows), None)
 
     def about(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return the columns with one value for each of these subjects."""
@@ -109,48 +116,53 @@ def read_participants(source: Any) -> Participants | None:
     """Return a table from a TSV or CSV file, from columns, or from names of subjects."""
     if source is None or isinstance(source, Participants):
         return source
+    path = "participants"
+    record: Mapping[str, Any] = {}
     if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        with reading(path, "table of participants"):
-            columns, record = read_table(path)
-        return _from_columns(columns, CohortError.place(path), record)
-    if isinstance(source, Mapping) or hasattr(source, "columns"):
+        file = Path(source).expanduser()
+        path = CohortError.place(file)
+        with reading(file, "table of participants"):
+            columns, record = read_table(file)
+    elif isinstance(source, Mapping) or hasattr(source, "columns"):
         columns = {
             str(name): ["n/a" if value is None else str(value) for value in values]
             for name, values in source.items()
         }
-        return _from_columns(columns, "participants", {})
-    if isinstance(source, Sequence | np.ndarray):
-        names = [str(name) for name in source]
-        return _from_columns({"participant_id": names}, "participants", {})
-    text = "must be a TSV or CSV file, columns, or names of subjects"
-    raise ArgumentError("participants", f"{text}; found {type(source).__name__}")
-
-
-def _from_columns(
-    columns: dict[str, list[str]], path: str, source: Mapping[str, Any]
-) -> Participants:
-    """Return the table of these columns of text."""
+    elif isinstance(source, Sequence | np.ndarray):
+        columns = {PERSON: [str(name) for name in source]}
+    else:
+        text = "must be a TSV or CSV file, columns, or names of subjects"
+        raise ArgumentError("participants", f"{text}; found {type(source).__name__}")
     problem = _problem_of_columns(columns)
     if problem:
         raise CohortError(path, problem)
+    return _from_columns(columns, path, record)
+
+
+def _from_columns(
+    columns: dict[str, list[str]],
+    path: str,
+    source: Mapping[str, Any],
+) -> Participants:
+    """Return the table of these columns of text."""
     persons = columns.pop(column_named(columns, ID_COLUMNS))
     session_column = column_named(columns, SESSION_COLUMNS)
     scans = list(zip(persons, columns[session_column], strict=True)) if session_column else []
     ids = _unique_ids(persons, scans, path)
     used = np.ones(len(ids), dtype=bool)
-    for name in list(columns):
-        if name.lower() in ("exclude", "include"):
-            used &= _is_used(columns.pop(name), path, name)
-    if not used.any():
-        raise CohortError(path, "leaves out every subject")
+    # Both columns may be there; a row must pass both.
+    for name in [name for name in columns if name.lower() in ("exclude", "include")]:
+        used &= _is_used(columns.pop(name), path, name)
+    problem = "" if used.any() else "leaves out every subject"
     rows = np.flatnonzero(used)
     values = {name: typed([column[row] for row in rows]) for name, column in columns.items()}
     for name, column in values.items():
+        # An infinite covariate makes every coefficient NaN.
         if column.dtype.kind == "f" and np.isinf(column).any():
-            subject = ids[rows[np.flatnonzero(np.isinf(column))[0]]]
-            text = f"column {shown(name)} contains an infinite number (subject {subject})"
-            raise CohortError(path, f"{text}; write n/a for missing values")
+            text = f"column {shown(name)} contains an infinite number"
+            problem = f"{text}; write n/a for missing values"
+    if problem:
+        raise CohortError(path, problem)
     return Participants(
         ids=tuple(ids[row] for row in rows),
         columns=values,
@@ -170,8 +182,13 @@ def _problem_of_columns(columns: Mapping[str, Sequence[str]]) -> str:
     return "" if len(columns[key]) else "lists no subjects"
 
 
-def _unique_ids(persons: list[str], scans: Sequence[Scan], path: str) -> list[str]:
+def _unique_ids(
+    persons: list[str],
+    scans: Sequence[Scan],
+    path: str,
+) -> list[str]:
     """Return unique names of the rows: persons, or scans if persons occur several times."""
+    # With and without "sub-" is one person.
     if len(set(map(bare, persons))) == len(persons):
         return persons
     # Rows of one person are told apart by their sessions, which must be known and different.
@@ -181,18 +198,17 @@ def _unique_ids(persons: list[str], scans: Sequence[Scan], path: str) -> list[st
         if session.lower() not in MISSING
     }
     if len(keys) < len(persons):
-        repeated = sorted(name for name, count in Counter(persons).items() if count > 1)
-        remedy = (
-            "with the same session, or none"
-            if scans
-            else "without a column session_id; keep one row each"
-        )
-        names = some(repeated, 10) or "with and without sub-"
-        raise CohortError(path, f"lists subjects twice: {names}, {remedy}")
+        repeated = [name for name, count in Counter(map(bare, persons)).items() if count > 1]
+        remedy = "keep one row each, or add a column session_id with different sessions"
+        raise CohortError(path, f"lists subjects twice: {some(repeated, 10)}; {remedy}")
     return [scan_name(person, session) for person, session in scans]
 
 
-def _is_used(column: Sequence[str], path: str, name: str) -> NDArray[np.bool_]:
+def _is_used(
+    column: Sequence[str],
+    path: str,
+    name: str,
+) -> NDArray[np.bool_]:
     """Return which rows a column "exclude" or "include" leaves in; empty cells do."""
     cells = [value.lower() for value in column]
     for cell in cells:
@@ -249,8 +265,7 @@ class Selection:
         needed: Sequence[str] = (),
     ) -> Selection:
         """Return the selection that the arguments of `load_cohort` describe."""
-        if missing not in ("raise", "skip"):
-            raise ArgumentError("missing", f"must be 'raise' or 'skip'; found {shown(missing)}")
+        check_value("missing", missing, OneOf(("raise", "skip")))
         table = read_participants(participants)
         return cls(table, tuple(map(str, exclude)), missing, tuple(needed))
 
@@ -260,52 +275,53 @@ class Selection:
 
     def _row(self, name: str) -> int | None:
         """Return the row of a subject of the data in the table."""
-        if self.participants is None:
-            return None
-        return self.participants.row(name, self.scans.get(name))
+        table = self.participants
+        return None if table is None else table.row(name, self.scans.get(name))
 
     def _keys(self, *names: str) -> set[str]:
-        """Return what subjects may be called: their names and persons, without "sub-"."""
-        persons = [self.scans[name][0] for name in names if name in self.scans]
-        return set(map(bare, (*names, *persons)))
+        """Return what subjects may be called: names, persons and scans, without "sub-"."""
+        scans = [self.scans[name] for name in names if name in self.scans]
+        persons = [person for person, _ in scans]
+        return set(map(bare, (*names, *persons, *(scan_name(*scan) for scan in scans))))
 
     def choose(self, names: Sequence[str]) -> Choice:
         """Return who is used of the subjects in the data."""
         table = self.participants
-        rows = {name: self._row(name) for name in names}
-        used = [name for name in names if table is None or rows[name] is not None]
-        if table is not None:
-            used.sort(key=lambda name: rows[name] or 0)
-        by_name = {self._name_in_cohort(name, rows[name]): name for name in used}
         excluded = set(map(bare, self.exclude))
-        used_rows = set(rows.values())
-        listed = () if table is None else table.ids
-        persons = () if table is None else [person for person, _ in table.scans]
-        present = self._keys(*names, *listed, *persons)
+        present = self._keys(*names)
+        by_name = {name: name for name in names}
+        absent: list[str] = []
+        if table is not None:
+            rows = {name: row for name in names if (row := self._row(name)) is not None}
+            by_name = {
+                self._name_in_cohort(name, rows[name]): name
+                for name in sorted(rows, key=rows.__getitem__)
+            }
+            used_rows = set(rows.values())
+            absent = [name for row, name in enumerate(table.ids) if row not in used_rows]
+            # Somebody in the table without maps is no unknown name.
+            present.update(map(bare, (*table.ids, *(person for person, _ in table.scans))))
         return Choice(
             chosen=[
                 (name, in_data)
                 for name, in_data in by_name.items()
                 if self._keys(name, in_data).isdisjoint(excluded)
             ],
-            absent=[
-                name
-                for row, name in enumerate(listed)
-                if row not in used_rows and bare(name) not in excluded
-            ],
+            absent=[name for name in absent if bare(name) not in excluded],
             others=sorted(set(names) - set(by_name.values())),
             unknown=[name for name in self.exclude if bare(name) not in present],
         )
 
-    def _name_in_cohort(self, name: str, row: int | None) -> str:
+    def _name_in_cohort(
+        self,
+        name: str,
+        row: int,
+    ) -> str:
         """Return the name in the table, or of a scan if the table lists people."""
-        table = self.participants
-        if table is None or row is None:
-            return name
-        lists_people = name in self.scans and not table.scans
-        if lists_people and bare(table.ids[row]) != bare(name):
-            return name
-        return table.ids[row]
+        assert self.participants is not None
+        name_in_table = self.participants.ids[row]
+        lists_people = name in self.scans and not self.participants.scans
+        return name if lists_people and bare(name_in_table) != bare(name) else name_in_table
 
     def renamed(self, chosen: Sequence[tuple[str, str]]) -> Selection:
         """Return the selection with scans by their names in the cohort."""
@@ -342,12 +358,14 @@ class Selection:
         data_columns : what the data say of their subjects, column → values.
         """
         choice = self.choose(names)
+        # A misspelt name would silently stay in the cohort.
         if choice.unknown:
             text = f"names {some(choice.unknown)}, but there are no maps of these subjects"
             problems.add("exclude", f"{text}; correct or remove the names")
         table = self.participants
         listed = set() if table is None else set(map(bare, table.listed))
-        marked = [name for name in choice.others if listed & self._scan_keys(name)]
+        # Left out on purpose, which is reported apart from what the table forgets.
+        marked = [name for name in choice.others if listed & self._keys(name)]
         journal.leave_out(marked, "that the participants table marks for exclusion")
         unlisted = [name for name in choice.others if name not in marked]
         journal.leave_out(unlisted, "that the participants table does not list")
@@ -357,38 +375,22 @@ class Selection:
             present = f"; there are maps of {some(names)}" if names else ""
             text = f"no map was found of {some(choice.absent, 50)}{present}"
             problems.add("participants", f"{text}; --missing skip (missing='skip') leaves them out")
-        lacking = self._without_needed(choice.chosen, names, data_columns or {})
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of[in_data] for _, in_data in choice.chosen]
+        columns = {name: values[rows] for name, values in (data_columns or {}).items()}
+        columns |= self.renamed(choice.chosen).columns([name for name, _ in choice.chosen])
+        needed = [columns[name] for name in self.needed if name in columns]
+        # A subject without a covariate cannot enter the regression.
+        complete = [
+            not any(is_missing(cell_text(values[row])) for values in needed)
+            for row in range(len(rows))
+        ]
+        selected = list(compress(choice.chosen, complete))
+        lacking = [name for name, in_data in choice.chosen if (name, in_data) not in selected]
         journal.leave_out(lacking, "with missing covariates")
         if not choice.unknown:
             journal.leave_out(sorted(set(self.exclude)), "by name")
-        without = set(lacking)
-        return [(name, in_data) for name, in_data in choice.chosen if name not in without]
-
-    def _scan_keys(self, name: str) -> set[str]:
-        """Return what a table may call a subject: its name, its person, or its scan."""
-        scan = [scan_name(*self.scans[name])] if name in self.scans else []
-        return self._keys(name, *scan)
-
-    def _without_needed(
-        self,
-        chosen: Sequence[tuple[str, str]],
-        names: Sequence[str],
-        data_columns: Mapping[str, NDArray[Any]],
-    ) -> list[str]:
-        """Return the subjects without a value in a needed column."""
-        if not self.needed:
-            return []
-        subjects = [name for name, _ in chosen]
-        row_of = {name: row for row, name in enumerate(names)}
-        rows = [row_of[in_data] for _, in_data in chosen]
-        table = {name: values[rows] for name, values in data_columns.items()}
-        table |= self.renamed(chosen).columns(subjects)
-        needed = [table[name] for name in self.needed if name in table]
-        return [
-            subject
-            for row, subject in enumerate(subjects)
-            if any(is_missing(cell_text(values[row])) for values in needed)
-        ]
+        return selected
 
     def select_files(
         self,
@@ -415,6 +417,7 @@ class Selection:
                 text = "; ".join(f"missing: {path}" for path in missing[in_data])
                 problem = Problem(f"{text}; {_SKIP}", f"files are missing; {_SKIP}")
                 problems.add(f"subject {name}", problem)
+            # Only those of chosen subjects: others do no harm.
             for path, text in duplicates.get(in_data, ()):
                 problems.add(path, text)
         # The other files of a subject that lacks one are read too, to report all problems.
@@ -436,8 +439,6 @@ def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
         f"{SUBJECT_FIELD}"
     )
     with naming(path, "list of subjects", CohortError, advice):
-        if not path.is_file():
-            raise Unreadable("no such file")
         columns, _ = read_table(path)
         key = column_named(columns, ID_COLUMNS)
         if key is not None:
@@ -449,16 +450,25 @@ def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
         return None, (first, *names)
 
 
-def check_names(subjects: Sequence[str], n: int, description: str) -> list[str]:
+def check_names(
+    subjects: Sequence[str],
+    n: int,
+    description: str,
+) -> list[str]:
     """Return names of subjects; raise an error unless there are n different ones."""
-    if len(subjects) != n:
-        raise CohortError("subjects", f"has {len(subjects)} names; {description}")
-    if len(set(subjects)) < n:
-        raise CohortError("subjects", "contains a name twice")
+    n_different = len(set(subjects))
+    if len(subjects) != n or n_different < n:
+        text = f"has {len(subjects)} names, {n_different} of them different"
+        raise CohortError("subjects", f"{text}; {description}")
     return list(subjects)
 
 
-def names_of_unnamed(n: int, path: str, table: Participants | None, journal: Journal) -> list[str]:
+def names_of_unnamed(
+    n: int,
+    path: str,
+    table: Participants | None,
+    journal: Journal,
+) -> list[str]:
     """Return names for n maps without names: those in the table, or numbers."""
     if table is None:
         return [f"map{number + 1:04d}" for number in range(n)]
@@ -467,9 +477,6 @@ def names_of_unnamed(n: int, path: str, table: Participants | None, journal: Jou
         if len(names) == n:
             journal.note(f"the {n} maps of {path} are the {n} subjects of participants, in order")
             return list(names)
-    raise CohortError(
-        path,
-        f"contains {n} maps without subject names; the participants table lists "
-        f"{len(table.listed)}, of which {len(table.ids)} are not left out: list all {n} in the "
-        "order of the maps, or pass their names with --subjects (subjects=)",
-    )
+    text = f"contains {n} maps without subject names; the participants table lists"
+    remedy = "list all in the order of the maps, or pass their names with --subjects (subjects=)"
+    raise CohortError(path, f"{text} {len(table.listed)}: {remedy}")

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from icofactor import __version__
 from icofactor.checks import OneOf, Whole, check_value
 from icofactor.cohort.find import is_listed
-from icofactor.cohort.find.bids import bids_subjects, entities_of
+from icofactor.cohort.find.bids import entities_of
 from icofactor.cohort.find.files import find_files
+from icofactor.cohort.find.layouts import BIDS
 from icofactor.cohort.find.surfaces import mesh_of_files
 from icofactor.cohort.meshes import Mesh
 from icofactor.cohort.plan import missing_files
@@ -135,7 +136,7 @@ class Cleaning:
 
 def is_bold_tree(folder: str | Path) -> bool:
     """Whether a folder holds sub-* folders, as fMRIPrep's output does."""
-    return Path(folder).is_dir() and bool(bids_subjects(Path(folder)))
+    return Path(folder).is_dir() and bool(BIDS.subject_folders(Path(folder)))
 
 
 def prepare_bold(

@@ -149,7 +149,7 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
     fitted = ""
     if scans is not None and scans.people is not None and scans.people.repeated:
         subjects = scans.people.as_scans
-        fitted = f"; fitted on {scans.fit_on.phrase}"
+        fitted = f"; fitted on {scans.phrase}"
         # With measures that share maps, a scan has several rows.
         n_scans = scans.people.n_scans
         n_remaining = n_scans - len(scans.rows) * n_scans // len(scans.people.scans)

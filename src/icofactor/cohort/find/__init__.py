@@ -45,7 +45,10 @@ def is_listed(entry: Path) -> bool:
     return entry.is_file() or (entry.is_symlink() and not entry.exists())
 
 
-def keep(files: pd.DataFrame, flags: Iterable[bool]) -> pd.DataFrame:
+def keep(
+    files: pd.DataFrame,
+    flags: Iterable[bool],
+) -> pd.DataFrame:
     """Return the rows of a table for which flags are True; pandas takes [] for no columns."""
     return files[np.fromiter(flags, dtype=bool, count=len(files))]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from icofactor.cohort.find import folders_in
 from icofactor.cohort.names import mesh_of
 from icofactor.io.maps import is_map, without_ending
 
@@ -18,13 +17,6 @@ _SIDES = {"L": "left", "R": "right"}
 _ATLAS = ("atlas", "seg")
 
 
-def bids_subjects(root: Path) -> list[Path] | None:
-    """Return the sub-* folders that a folder holds, or is; None if there are none."""
-    if root.absolute().name.startswith("sub-"):
-        return [root]
-    return [folder for folder in folders_in(root) if folder.name.startswith("sub-")] or None
-
-
 def entities_of(name: str) -> dict[str, str]:
     """Return the entities of a BIDS name, with its suffix as "suffix"."""
     *pairs, suffix = without_ending(name).split("_")
@@ -32,7 +24,10 @@ def entities_of(name: str) -> dict[str, str]:
     return {**{match[1]: match[2] for match in matches}, "suffix": suffix}
 
 
-def has_entities(name: str, requested: dict[str, str]) -> bool:
+def has_entities(
+    name: str,
+    requested: dict[str, str],
+) -> bool:
     """Whether a name has all requested entities."""
     return {key: str(value) for key, value in requested.items()}.items() <= entities_of(
         name
@@ -48,11 +43,15 @@ def session_of(path: Path) -> str | None:
     """Return the session of a BIDS name or folder, or None."""
     if path.name.startswith("sub-") and "ses" in (entities := entities_of(path.name)):
         return entities["ses"]
+    # Folders of sessions count for files that do not say theirs.
     folders = [folder for folder in path.parts[:-1] if folder.startswith("ses-")]
     return folders[-1].removeprefix("ses-") if folders else None
 
 
-def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
+def describe_bids(
+    name: str,
+    tables: bool,
+) -> dict[str, str | None] | None:
     """Return what a BIDS name says of a map, or of a table of regions; None for other files.
 
     Maps on the subject's own surface have an empty target.
@@ -66,6 +65,7 @@ def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
     ]
     file_format = "CIFTI" if name.endswith(".nii") else "table" if tables else "surface"
     measure = entities.get("stat", entities["suffix"])
+    # XCP-D names the measure of morphometry in desc.
     if entities["suffix"] == "morph" and "desc" in entities:
         measure = entities["desc"]
     return {
@@ -76,8 +76,12 @@ def describe_bids(name: str, tables: bool) -> dict[str, str | None] | None:
     }
 
 
-def _is_table(name: str, entities: dict[str, str]) -> bool:
+def _is_table(
+    name: str,
+    entities: dict[str, str],
+) -> bool:
     """Whether a file is a row of regions, and no series, matrix or coverage of regions."""
+    # Series and matrices of regions have no row per person.
     is_other = entities["suffix"] in ("timeseries", "relmat") or entities.get("stat") == "coverage"
     return name.endswith((".tsv", ".pscalar.nii")) and names_atlas(entities) and not is_other
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,10 @@ _FOLDERS = "SUBJECTS_DIR (*/surf), HCP tree (*/MNINonLinear), BIDS derivatives (
 
 
 def find_files(
-    paths: Any, request: Request, problems: ReadProblems, journal: Journal
+    paths: Any,
+    request: Request,
+    problems: ReadProblems,
+    journal: Journal,
 ) -> pd.DataFrame:
     """Return the table of the files that paths stand for; only names and sizes are read.
 
@@ -76,15 +80,21 @@ def find_files(
         # The option would also choose wrongly among files: one error is enough.
         problems.add_error(error)
         present = []
-    for layout in present:
+    searches = [
+        partial(
+            find_in_layout,
+            layout,
+            roots[layout.name],
+            request,
+            journal,
+        )
+        for layout in present
+    ]
+    for search in (*searches, partial(_list_plain, list(dict.fromkeys(plain)), request)):
         try:
-            tables.append(find_in_layout(layout, roots[layout.name], request, journal))
+            tables.append(search())
         except CohortError as error:
             problems.add_error(error)
-    try:
-        tables.append(_list_plain(list(dict.fromkeys(plain)), request))
-    except CohortError as error:
-        problems.add_error(error)
     tables = [table for table in tables if len(table)]
     if not tables:
         return pd.DataFrame(columns=list(COLUMNS), dtype=object)
@@ -96,39 +106,38 @@ def is_tree(folder: Path) -> bool:
     return folder.is_dir() and any(layout.subject_folders(folder) is not None for layout in LAYOUTS)
 
 
-def match_pattern(files: pd.DataFrame, pattern: str, problems: ReadProblems) -> pd.DataFrame:
+def match_pattern(
+    files: pd.DataFrame,
+    pattern: str,
+    problems: ReadProblems,
+) -> pd.DataFrame:
     """Return the files with the subjects, and sessions, that a pattern finds in their names."""
     words = re.split(r"(\{subject\}|\{session\}|\*)", pattern)
     if words.count(SUBJECT_FIELD) != 1:
         raise ArgumentError(
-            "subjects", f"a pattern must contain {SUBJECT_FIELD} once; found {shown(pattern)}"
+            "subjects",
+            f"a pattern must contain {SUBJECT_FIELD} once; found {shown(pattern)}",
         )
     regex = re.compile("".join(_FIELDS.get(word, re.escape(word)) for word in words) + "$")
     matches = [regex.search(Path(path).absolute().as_posix()) for path in files["path"]]
-    for path, match in zip(files["path"], matches, strict=True):
-        if match is None:
-            rest = f"match the pattern {shown(pattern)} of --subjects (subjects=)"
-            problems.add(path, Problem(f"does not {rest}", f"do not {rest}"))
-    files = keep(files, (match is not None for match in matches)).copy()
+    text = f"match the pattern {shown(pattern)} of --subjects (subjects=)"
+    for path in files["path"][[match is None for match in matches]]:
+        problems.add(path, Problem(f"does not {text}", f"do not {text}"))
+    files = keep(files, (match is not None for match in matches))
     groups = [match.groupdict() for match in matches if match is not None]
-    files["subject"] = [fields["subject"] for fields in groups]
-    if "{session}" in words:
-        files["session"] = [fields["session"] for fields in groups]
-    return files
+    names = ["subject", "session"] if "{session}" in words else ["subject"]
+    return files.assign(**{name: [fields[name] for fields in groups] for name in names})
 
 
 def _listed(paths: Any) -> list[Path]:
     """Return paths as a list."""
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    if not isinstance(paths, Iterable):
+    # A generator of paths is read once.
+    entries = list(paths) if isinstance(paths, Iterable) else [paths]
+    if not entries or not all(isinstance(entry, str | os.PathLike) for entry in entries):
         text = "must be a path, a glob, a folder or a list of these"
-        raise ArgumentError("paths", f"{text}; found {type(paths).__name__}")
-    entries = list(paths)
-    strangers = [entry for entry in entries if not isinstance(entry, str | os.PathLike)]
-    if strangers or not entries:
-        text = type(strangers[0]).__name__ if strangers else "an empty list"
-        raise ArgumentError("paths", f"must be one path or more; found {text}")
+        raise ArgumentError("paths", f"{text}; found {shown(paths)}")
     for entry in filter(is_url, entries):
         raise CohortError(bare(str(entry)), _STORE_ALONE)
     return [Path(entry).expanduser() for entry in entries]
@@ -139,22 +148,28 @@ _STORE_ALONE = "is a cohort store; load it alone, not in a list with others"
 
 def _expand(path: Path) -> list[Path]:
     """Return a path, or the files that a glob matches; its folders if there are no files."""
+    # A name may contain brackets.
     if path.exists() or not has_magic(str(path)):
         return [path]
     magic = [number for number, name in enumerate(path.parts) if has_magic(name)]
     root = Path(*path.parts[: magic[0]])
     absolute = root.absolute()
     is_everything = "**" in path.parts and absolute == Path(absolute.anchor)
-    if is_everything or (absolute.exists() and is_kernels(absolute)):
-        raise CohortError(path, "searches the whole file system; name a folder of maps")
-    matches = list(dict.fromkeys(_glob(root, path.parts[magic[0] :])))
-    files = [match for match in matches if is_listed(match)]
+    matches: list[Path] = []
+    problem = "searches the whole file system; name a folder of maps"
+    # The kernel's folders (/proc, /sys) never end.
+    if not (is_everything or (absolute.exists() and is_kernels(absolute))):
+        matches = list(dict.fromkeys(_glob(root, path.parts[magic[0] :])))
+        problem = "no file matches this pattern"
     if not matches:
-        raise CohortError(path, "no file matches this pattern")
-    return files or matches
+        raise CohortError(path, problem)
+    return [match for match in matches if is_listed(match)] or matches
 
 
-def _glob(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+def _glob(
+    folder: Path,
+    patterns: Sequence[str],
+) -> Iterator[Path]:
     """Yield what matches patterns of names, one for each level of folders."""
     if not patterns:
         yield folder
@@ -167,13 +182,17 @@ def _glob(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
     names = [name for name in names_in(folder) if fnmatchcase(name, pattern)]
     for name in names if has_magic(pattern) else [pattern]:
         entry = folder / name
+        # As in a shell, a star does not match hidden files.
         if name.startswith(".") and not pattern.startswith("."):
             continue
         if entry.exists() or entry.is_symlink():
             yield from _glob(entry, others)
 
 
-def _folders_below(folder: Path, ancestors: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def _folders_below(
+    folder: Path,
+    ancestors: frozenset[Path] = frozenset(),
+) -> Iterator[Path]:
     """Yield a folder and all folders below; links are followed, but never in a circle."""
     real = folder.resolve()
     if real in ancestors or not folder.is_dir():
@@ -184,19 +203,25 @@ def _folders_below(folder: Path, ancestors: frozenset[Path] = frozenset()) -> It
 
 
 def _add_entry(
-    entry: Path, request: Request, roots: dict[str, dict[Path, list[Path]]], plain: list[Path]
+    entry: Path,
+    request: Request,
+    roots: dict[str, dict[Path, list[Path]]],
+    plain: list[Path],
 ) -> None:
     """Add a file to the plain files, or a folder to those of its layout."""
-    if not entry.is_dir():
-        if _RESULT_MAPS.fullmatch(entry.name):
-            raise CohortError(entry, f"belongs to a fit, not to a subject; {_GIVE_MAPS}")
+    is_folder = entry.is_dir()
+    problem = ""
+    if is_folder and is_zarr(entry):
+        problem = _STORE_ALONE
+    elif is_folder and all((entry / name).is_file() for name in _RESULTS):
+        problem = f"contains the results of a fit ({', '.join(_RESULTS)}); {_GIVE_MAPS}"
+    elif not is_folder and _RESULT_MAPS.fullmatch(entry.name):
+        problem = f"belongs to a fit, not to a subject; {_GIVE_MAPS}"
+    if problem:
+        raise CohortError(entry, problem)
+    if not is_folder:
         plain.append(entry)
         return
-    if is_zarr(entry):
-        raise CohortError(entry, _STORE_ALONE)
-    if all((entry / name).is_file() for name in _RESULTS):
-        names = ", ".join(_RESULTS)
-        raise CohortError(entry, f"contains the results of a fit ({names}); {_GIVE_MAPS}")
     for layout in LAYOUTS:
         folders = layout.subject_folders(entry)
         if folders is not None:
@@ -205,10 +230,14 @@ def _add_entry(
     plain += _maps_in(entry, request)
 
 
-def _maps_in(folder: Path, request: Request) -> list[Path]:
+def _maps_in(
+    folder: Path,
+    request: Request,
+) -> list[Path]:
     """Return the maps in a folder, or its tables of regions."""
     entries = [folder / name for name in names_in(folder)]
     maps = [path for path in entries if is_map(path) and is_listed(path)]
+    # Tables are taken for maps only if there are no maps, or the caller wants tables.
     if request.tables or not maps:
         maps = [path for path in entries if path.is_file() and is_region_file(path)] or maps
     if not maps:
@@ -221,7 +250,10 @@ def _maps_in(folder: Path, request: Request) -> list[Path]:
     return [path for path in maps if measure_of(path.name) == measure] or maps
 
 
-def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
+def _list_plain(
+    paths: list[Path],
+    request: Request,
+) -> pd.DataFrame:
     """Return the table of files that are named one by one, by a glob, or by their folder."""
     import pandas as pd
 
@@ -232,25 +264,22 @@ def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
     if request.measure is not None:
         _check_measure(paths, measures, request.measure)
     names = [side_of(without_ending(path.name)) for path in paths]
-    subjects = subjects_of(
-        [path.absolute() for path in paths], [stem for _, stem in names], request.listed
-    )
-    meshes = [
-        "CIVET" if CIVET.describe(path.name) is not None else mesh_of(path.name) for path in paths
-    ]
-    files = pd.DataFrame(
+    stems = [stem for _, stem in names]
+    rows = [
         {
-            "subject": subjects,
-            "session": [session_of(path) for path in paths],
-            "hemisphere": [side for side, _ in names],
-            "measure": measures,
-            "mesh": meshes,
-            "path": paths,
-            "size": [size_of(path) for path in paths],
-        },
-        dtype=object,
-    )
+            "session": session_of(path),
+            "hemisphere": side,
+            "measure": measure,
+            "mesh": "CIVET" if CIVET.describe(path.name) is not None else mesh_of(path.name),
+            "path": path,
+            "size": size_of(path),
+        }
+        for path, measure, (side, _) in zip(paths, measures, names, strict=True)
+    ]
+    files = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    files["subject"] = subjects_of([path.absolute() for path in paths], stems, request.listed)
     files = keep(files, (side in (None, *request.sides) for side in files["hemisphere"]))
+    # Files in "surf" may be of several streams of one person.
     in_surf = np.array([path.parent.name == "surf" for path in files["path"]], dtype=bool)
     if not in_surf.any():
         return files
@@ -258,7 +287,11 @@ def _list_plain(paths: list[Path], request: Request) -> pd.DataFrame:
     return files[~in_surf | files["subject"].isin(of_stream)]
 
 
-def _check_measure(paths: Sequence[Path], measures: Sequence[str | None], measure: str) -> None:
+def _check_measure(
+    paths: Sequence[Path],
+    measures: Sequence[str | None],
+    measure: str,
+) -> None:
     """Raise an error if the names of all files say other measures than the requested one."""
     # Names of archives say nothing of the arrays in them.
     named = {
@@ -272,7 +305,11 @@ def _check_measure(paths: Sequence[Path], measures: Sequence[str | None], measur
         raise CohortError("paths", f"{text}; choose with --measure (measure=)")
 
 
-def _check_options(request: Request, layouts: Sequence[Layout], has_plain: bool) -> None:
+def _check_options(
+    request: Request,
+    layouts: Sequence[Layout],
+    has_plain: bool,
+) -> None:
     """Raise an error for an option that chooses nothing among the files."""
     options = {option for layout in layouts for option in layout.options}
     names = [layout.name for layout in layouts]

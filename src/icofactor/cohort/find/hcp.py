@@ -9,30 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from icofactor.cohort.find import folders_in
-
 RESTING_RUNS = "rfMRI_REST*"
 
 
-def hcp_subjects(root: Path) -> list[Path] | None:
-    """Return the subjects' folders that a folder holds, or is; None if there are none."""
-    if (root / "MNINonLinear").is_dir():
-        return [root]
-    return [folder for folder in folders_in(root) if (folder / "MNINonLinear").is_dir()] or None
-
-
-def map_file(subject: Path, variant: str) -> Path:
+def map_file(
+    subject: Path,
+    variant: str,
+) -> Path:
     """Return the dscalar of a map in a subject's folder."""
     name = f"{subject.absolute().name}.{variant}.32k_fs_LR.dscalar.nii"
     return subject / "MNINonLinear" / "fsaverage_LR32k" / name
 
 
-def series_file(subject: Path, run: str, series: str) -> Path:
+def series_file(
+    subject: Path,
+    run: str,
+    series: str,
+) -> Path:
     """Return the file of a run's series; `series` follows the run in its name."""
     return subject / "MNINonLinear" / "Results" / run / f"{run}{series}.dtseries.nii"
 
 
-def runs_in(subjects: Iterable[Path], series: str) -> list[str]:
+def runs_in(
+    subjects: Iterable[Path],
+    series: str,
+) -> list[str]:
     """Return the resting runs that any of the subjects has."""
     runs = {
         run.name

@@ -64,6 +64,7 @@ class Layout:
 
     def names_of(self, measure: str) -> list[str]:
         """Return the names of a measure in files, in lower case."""
+        # Users write measures in any case.
         names = self.names.get(measure.lower())
         if names is None:
             names = tuple(form.format(measure) for form in self.forms)
@@ -77,7 +78,11 @@ class Layout:
                 for name in names_in(directory):
                     yield directory, name
 
-    def describe(self, name: str, tables: bool = False) -> dict[str, str | None] | None:
+    def describe(
+        self,
+        name: str,
+        tables: bool = False,
+    ) -> dict[str, str | None] | None:
         """Return what a file's name says of it, or None if it is not a map of this layout."""
         if not self.patterns:
             return describe_bids(name, tables)
@@ -93,7 +98,11 @@ class Layout:
                 }
         return None
 
-    def on_own_surface(self, name: str, measure: str | None = None) -> bool:
+    def on_own_surface(
+        self,
+        name: str,
+        measure: str | None = None,
+    ) -> bool:
         """Whether a file is a map on the subject's own surface."""
         match = re.fullmatch(self.own_surfaces, name) if self.own_surfaces else None
         return match is not None and measure in (None, match.groupdict().get("measure", measure))
@@ -107,6 +116,7 @@ class Layout:
             names = names_in(folder / self.marker)
             is_bids = any(name.startswith("sub-") for name in names)
             return (folder / self.marker).is_dir() and not is_bids
+        # Without a marker, the files themselves tell the layout.
         names = [name for _, name in self.entries_in(folder)]
         maps = [str(groups) for name in names if (groups := self.describe(name))]
         if self.holds_many:
@@ -117,6 +127,7 @@ class Layout:
     def subject_folders(self, root: Path) -> list[Path] | None:
         """Return the subjects' folders that a folder holds, or is; None in another layout."""
         folders = [root] if self.is_subject(root) else []
+        # A folder may be a subject, or hold subjects.
         if not folders and not self.holds_many:
             folders = [folder for folder in folders_in(root) if self.is_subject(folder)]
         if not folders:

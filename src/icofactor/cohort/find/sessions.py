@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from icofactor.cohort.find import keep
@@ -25,6 +26,7 @@ def choose_sessions(
 
     If people have several scans and the caller wants them, `subject` in the table is the scan.
     """
+    # Names of folders come first: they contain the session of a longitudinal stream.
     named = [scan_of(subject) for subject in files["subject"]]
     scans = [
         scan or ((subject, session) if session else None)
@@ -34,8 +36,9 @@ def choose_sessions(
         keys = session_keys(sessions, filter(None, scans))
         chosen = [scan is not None and session_key(scan[1]) in keys for scan in scans]
         files = keep(files, chosen)
-        scans = [scan for scan, is_chosen in zip(scans, chosen, strict=True) if is_chosen]
-        named = [scan for scan, is_chosen in zip(named, chosen, strict=True) if is_chosen]
+        scans = list(compress(scans, chosen))
+        named = list(compress(named, chosen))
+    # One scan of each person is a plain cohort.
     if not repeated({scan_name(*scan): scan for scan in scans if scan}):
         return files, {}
     # A table that lists scans says by itself that all of them are wanted.
@@ -52,7 +55,9 @@ def choose_sessions(
 
 
 def _ask_for_sessions(
-    files: pd.DataFrame, named: Sequence[Scan | None], problems: ReadProblems
+    files: pd.DataFrame,
+    named: Sequence[Scan | None],
+    problems: ReadProblems,
 ) -> None:
     """Add a problem if names of folders are scans, several of a person.
 
@@ -68,7 +73,10 @@ def _ask_for_sessions(
         problems.add("paths", f"contain {people.as_scans}: {remedy} (there are {names})")
 
 
-def session_keys(sessions: str | Sequence[str] | None, scans: Iterable[Scan]) -> set[str]:
+def session_keys(
+    sessions: str | Sequence[str] | None,
+    scans: Iterable[Scan],
+) -> set[str]:
     """Return the keys of requested sessions, all of which some scan has."""
     requested = [sessions] if isinstance(sessions, str) else list(map(str, sessions or ()))
     present = {session_key(session): session for _, session in scans}

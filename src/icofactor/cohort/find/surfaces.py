@@ -33,6 +33,7 @@ def mesh_of_files(files: pd.DataFrame) -> Any:
     if len(names - {None}) != 1 or present.empty:
         return None
     first = present.iloc[0]
+    # The surfaces of any subject have the mesh of all.
     if first.mesh == "CIVET":
         return next(filter(None, (_surfaces_of(row, SIDES) for row in _rows(present))), None)
     if first.mesh is not None and first.mesh.startswith("fsLR"):
@@ -41,10 +42,14 @@ def mesh_of_files(files: pd.DataFrame) -> Any:
     return first.mesh
 
 
-def surfaces_to_draw(files: pd.DataFrame, sides: tuple[str, ...]) -> list[Path]:
+def surfaces_to_draw(
+    files: pd.DataFrame,
+    sides: tuple[str, ...],
+) -> list[Path]:
     """Return surfaces of some of the subjects, none if too few have any."""
     if not set(files["mesh"]) & {"CIVET", "fsLR32k", "fsLR59k", "fsLR164k"}:
         return []
+    # A subject is drawn on once, though it has a file for each hemisphere.
     by_subject = files.drop_duplicates("subject")
     listed = filter(None, (_surfaces_of(row, sides) for row in _rows(by_subject)))
     drawn = list(islice(listed, _MAX_DRAWN))
@@ -55,7 +60,10 @@ def _rows(files: pd.DataFrame) -> Any:
     return files.itertuples(index=False)
 
 
-def _surfaces_of(file: Any, sides: tuple[str, ...]) -> tuple[Path, ...] | None:
+def _surfaces_of(
+    file: Any,
+    sides: tuple[str, ...],
+) -> tuple[Path, ...] | None:
     """Return a subject's surfaces of these hemispheres; None if one is missing."""
     folder = Path(file.path).parent
     for template in _SURFACES.get(str(file.mesh).rstrip("0123456789k"), ()):

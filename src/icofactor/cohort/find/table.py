@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ _CHOICE = ["measure", "smoothing", "target", "kind"]
 
 
 def find_in_layout(
-    layout: Layout, roots: dict[Path, list[Path]], request: Request, journal: Journal
+    layout: Layout,
+    roots: dict[Path, list[Path]],
+    request: Request,
+    journal: Journal,
 ) -> pd.DataFrame:
     """Return the table of the files to read, one kind of map for all subjects.
 
@@ -37,10 +41,17 @@ def find_in_layout(
     folders = list(dict.fromkeys(folder for listed in roots.values() for folder in listed))
     if not folders:
         raise CohortError(root, "contains only templates, no subjects")
+    # Folders of other streams are people twice.
     if "stream" in layout.options:
         folders = _of_stream(folders, request.stream, root)
     files = _list_files(layout, folders, request)
-    files, label = _choose(files, layout, request, root, folders)
+    files, label = _choose(
+        files,
+        layout,
+        request,
+        root,
+        folders,
+    )
     journal.note(f"{root}: {layout.name}, {label}")
     if layout.holds_many:
         paths = [path.absolute() for path in files["path"]]
@@ -51,7 +62,11 @@ def find_in_layout(
     return files.reset_index()[list(COLUMNS)]
 
 
-def _of_stream(folders: Sequence[Path], stream: str | None, root: str) -> list[Path]:
+def _of_stream(
+    folders: Sequence[Path],
+    stream: str | None,
+    root: str,
+) -> list[Path]:
     """Return the folders of one of FreeSurfer's streams."""
     by_name = {folder.absolute().name: folder for folder in folders}
     templates = [name for name, folder in by_name.items() if (folder / "base-tps").exists()]
@@ -59,7 +74,11 @@ def _of_stream(folders: Sequence[Path], stream: str | None, root: str) -> list[P
     return [by_name[name] for name in names]
 
 
-def _list_files(layout: Layout, folders: Iterable[Path], request: Request) -> pd.DataFrame:
+def _list_files(
+    layout: Layout,
+    folders: Iterable[Path],
+    request: Request,
+) -> pd.DataFrame:
     """Return a table of all maps of a layout."""
     import pandas as pd
 
@@ -90,22 +109,26 @@ def _list_files(layout: Layout, folders: Iterable[Path], request: Request) -> pd
 
 
 def _choose(
-    files: pd.DataFrame, layout: Layout, request: Request, root: str, folders: Sequence[Path]
+    files: pd.DataFrame,
+    layout: Layout,
+    request: Request,
+    root: str,
+    folders: Sequence[Path],
 ) -> tuple[pd.DataFrame, str]:
     """Return the files of the requested kind of map, or of the only kind, and its description."""
     measures = sorted(set(files["measure"]))
     only = measures[0] if len(measures) == 1 else None
     measure = request.measure or layout.default_measure or only
-    if measure is None:
-        listed = ", ".join(measures) or "no surface maps"
-        raise CohortError(root, f"choose with --measure (measure=); there are {listed}")
-    names = layout.names_of(measure)
+    names = layout.names_of(measure or "")
     of_measure = keep(files, (name.lower() in names for name in files["measure"]))
     requested = keep(of_measure, (_is_requested(row, layout, request) for row in _rows(of_measure)))
     # fMRIPrep puts maps on the subjects' own surfaces beside the others.
     resampled = requested[requested["target"] != ""] if len(requested) else requested
     requested = requested if resampled.empty else resampled
-    if of_measure.empty:
+    if measure is None:
+        listed = ", ".join(measures) or "no surface maps"
+        problem = f"choose with --measure (measure=); there are {listed}"
+    elif of_measure.empty:
         problem = _no_measure(layout, measure, measures, folders)
     elif requested.empty:
         problem = _nothing_fits(of_measure, layout, request)
@@ -121,7 +144,10 @@ def _choose(
     return chosen.copy(), _label(kind)
 
 
-def _ask(kinds: pd.DataFrame, layout: Layout) -> str:
+def _ask(
+    kinds: pd.DataFrame,
+    layout: Layout,
+) -> str:
     """Say which options choose between kinds of maps."""
     varying = [name for name in _CHOICE if kinds[name].nunique() > 1]
     options = [name for name in varying if name == "measure" or name in layout.options]
@@ -135,8 +161,13 @@ def _rows(files: pd.DataFrame) -> Iterable[Any]:
     return files.itertuples(index=False)
 
 
-def _is_requested(row: Any, layout: Layout, request: Request) -> bool:
+def _is_requested(
+    row: Any,
+    layout: Layout,
+    request: Request,
+) -> bool:
     """Whether a file has the requested smoothing, mesh, hemisphere and entities."""
+    # The layout of the HCP has a standard density.
     target = request.target or layout.default_target
     if target is not None:
         # Users write 32k, fsLR32k and fs_LR_32k.
@@ -151,7 +182,11 @@ def _is_requested(row: Any, layout: Layout, request: Request) -> bool:
     return has_entities(row.path.name, dict(request.entities))
 
 
-def _preferred_kinds(files: pd.DataFrame, layout: Layout, names: Sequence[str]) -> pd.DataFrame:
+def _preferred_kinds(
+    files: pd.DataFrame,
+    layout: Layout,
+    names: Sequence[str],
+) -> pd.DataFrame:
     """Return the kinds of maps to choose from, with the numbers of their subjects.
 
     Of kinds between which a layout has an order of preference, only the one that most subjects
@@ -159,18 +194,20 @@ def _preferred_kinds(files: pd.DataFrame, layout: Layout, names: Sequence[str]) 
     """
     subject = "path" if layout.holds_many else "subject"
     counts = files.groupby(_CHOICE)[subject].nunique().reset_index(name="n_subjects")
-    free = ["smoothing", "target"]
+    chosen_by_caller = ["smoothing", "target"]
     if not layout.ranked:
-        free.append("measure")
+        chosen_by_caller.append("measure")
     if not layout.kinds:
-        free.append("kind")
-    rank = {name: number for number, name in enumerate(names)}
-    ranks = [
-        (-row.n_subjects, [*layout.kinds, row.kind].index(row.kind), rank[row.measure.lower()])
-        for row in _rows(counts)
-    ]
-    order = sorted(range(len(counts)), key=ranks.__getitem__)
-    return counts.iloc[order].drop_duplicates(free).sort_values(_CHOICE)
+        chosen_by_caller.append("kind")
+    kinds = list(layout.kinds)
+    ranked = counts.assign(
+        kind_rank=[kinds.index(kind) if kind in kinds else len(kinds) for kind in counts["kind"]],
+        name_rank=[names.index(measure.lower()) for measure in counts["measure"]],
+    ).sort_values(
+        ["n_subjects", "kind_rank", "name_rank"],
+        ascending=[False, True, True],
+    )
+    return ranked.drop_duplicates(chosen_by_caller).sort_values(_CHOICE)
 
 
 def _label(kind: Any) -> str:
@@ -190,25 +227,30 @@ def _listed(kinds: pd.DataFrame) -> str:
 
 
 def _no_measure(
-    layout: Layout, measure: str, measures: Sequence[str], folders: Sequence[Path]
+    layout: Layout,
+    measure: str,
+    measures: Sequence[str],
+    folders: Sequence[Path],
 ) -> str:
     """Say that no subject has a measure, what there is, and what to do."""
+    # Series are there, from which the measure can be computed.
     if measure.lower() in ("reho", "alff") and "bold" in measures:
         remedy = f"icofactor prepare {measure.lower()} computes it from the time series"
         return f"no subject has {measure}; {remedy}"
-    native = any(
-        layout.on_own_surface(name, measure)
-        for folder in folders
-        for _, name in layout.entries_in(folder)
-    )
-    if native:
+    names = {name for folder in folders for _, name in layout.entries_in(folder)}
+    if any(layout.on_own_surface(name, measure) for name in names):
         return f"has {measure} on the subjects' own surfaces only; {layout.remedy}"
     listed = ", ".join(measures) or "no surface maps"
+    # fMRIPrep writes series on the surface only if asked to.
     hint = f". For series on the surface {layout.remedy}" if measure == "bold" else ""
     return f"no subject has {measure}; there are {listed}: choose with --measure (measure=){hint}"
 
 
-def _nothing_fits(files: pd.DataFrame, layout: Layout, request: Request) -> str:
+def _nothing_fits(
+    files: pd.DataFrame,
+    layout: Layout,
+    request: Request,
+) -> str:
     """Say which options no file meets, and what there is."""
     options = [
         f"--{name} {value} ({name}={value!r})"
@@ -224,37 +266,41 @@ def _nothing_fits(files: pd.DataFrame, layout: Layout, request: Request) -> str:
 
 
 def _with_missing(
-    files: pd.DataFrame, folders: Sequence[Path], request: Request, label: str
+    files: pd.DataFrame,
+    folders: Sequence[Path],
+    request: Request,
+    label: str,
 ) -> pd.DataFrame:
     """Add a row for each file that other subjects have and one lacks."""
     import pandas as pd
 
+    # Every subject should have what any other has.
     present = set(zip(files["folder"], files["hemisphere"], strict=True))
     sides = [side for side in (None, *SIDES) if side in set(files["hemisphere"])]
     if request.hemisphere is not None and None not in sides:
         sides = list(request.sides)
+    # The file of another subject tells what a missing one should be called.
+    examples = {row.hemisphere: row for row in reversed(list(_rows(files)))}
     rows = []
-    for folder in folders:
-        for side in sides:
-            if (folder, side) in present:
-                continue
-            same_side = keep(files, (other == side for other in files["hemisphere"]))
-            path: str | Path = f"{folder}: no {side or ''} {label}"
-            if not same_side.empty:
-                # The file of another subject tells what this one should be called.
-                other = same_side.iloc[0]
-                relative = str(other["path"].relative_to(other["folder"]))
-                path = folder / relative.replace(other["subject"], folder.absolute().name)
-            rows.append(
-                dict.fromkeys(files.columns)
-                | {
-                    "subject": folder.absolute().name,
-                    "hemisphere": side,
-                    "path": path,
-                    "size": MISSING,
-                    "folder": folder,
-                }
-            )
+    for folder, side in product(folders, sides):
+        if (folder, side) in present:
+            continue
+        subject = folder.absolute().name
+        path: str | Path = f"{folder}: no {side or ''} {label}"
+        example = examples.get(side)
+        if example is not None:
+            relative = str(example.path.relative_to(example.folder))
+            path = folder / relative.replace(example.subject, subject)
+        rows.append(
+            dict.fromkeys(files.columns)
+            | {
+                "subject": subject,
+                "hemisphere": side,
+                "path": path,
+                "size": MISSING,
+                "folder": folder,
+            }
+        )
     added = pd.DataFrame(rows, columns=files.columns, dtype=object)
     # One subject's files stay together, in the order of the folders.
     order = {folder: number for number, folder in enumerate(folders)}
