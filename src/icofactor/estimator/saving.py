@@ -193,8 +193,8 @@ def match_components(
     >>> match.similarity.shape
     (3,)
     """
-    models = [load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b)]
-    return matching.match_components(*models, weights)
+    first, second = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
+    return matching.match_components(first, second, weights)
 
 
 def attribute_names() -> list[str]:
