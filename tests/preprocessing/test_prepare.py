@@ -566,6 +566,7 @@ def test_a_dry_run_says_what_it_would_do(
         assert f"{n_files} files" in out and "2 subjects" in out and "nobody" in out
     assert [path.name for path in tmp_path.iterdir()] == ["participants.tsv"]
     (tmp_path / "myelin.store").mkdir()
+    (tmp_path / "myelin.store" / "mine.txt").touch()
     assert (
         main(["prepare", "myelin", str(tree), "-o", str(tmp_path / "myelin.store"), *common]) == 2
     )
