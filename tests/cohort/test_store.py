@@ -228,7 +228,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     for file in (tmp_path / "file", tmp_path / "folder" / "mine.txt"):
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(FileExistsError):
         save_store(cohort(), tmp_path / "file", overwrite=True)
     with pytest.raises(FileExistsError):
         save_store(cohort(), tmp_path / "folder", overwrite=True)

@@ -97,9 +97,8 @@ def start_reply(request: BaseHTTPRequestHandler, data: bytes) -> None:
 
 def cut(request: BaseHTTPRequestHandler, data: bytes) -> bool:
     """Half of the file, then the connection ends."""
-    request.close_connection = reply(
-        request, 200, data[: len(data) // 2], Content_Length=str(len(data))
-    )
+    length = {"Content-Length": str(len(data))}
+    request.close_connection = reply(request, 200, data[: len(data) // 2], **length)
     return True
 
 

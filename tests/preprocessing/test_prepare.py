@@ -501,4 +501,5 @@ def test_a_dry_run_says_what_it_would_do(
         assert f"{n_files} files" in out and "2 subjects" in out and "nobody" in out
     assert [path.name for path in tmp_path.iterdir()] == ["participants.tsv"]
     (tmp_path / f"alff_{RUNS[0]}.store").mkdir()
+    (tmp_path / f"alff_{RUNS[0]}.store" / "mine.txt").touch()
     assert run_cli(words, options, people, "--dry-run") == 2

@@ -96,7 +96,7 @@ def test_a_store_has_no_control_characters(tmp_path: Path, field: str) -> None:
             commit[field] = "<script>\x1b[31m\n"
             return
         site = commit["participants"].pop("site")
-        site["values"][0] = "\u202e" if field == "cell" else "x"
+        site[0] = "\u202e" if field == "cell" else "x"
         commit["participants"]["site" if field == "cell" else "si\u2028te"] = site
 
     edit(tmp_path / "s", change)

@@ -159,7 +159,8 @@ def _from_columns(
     for name, column in values.items():
         # An infinite covariate makes every coefficient NaN.
         if column.dtype.kind == "f" and np.isinf(column).any():
-            text = f"column {shown(name)} contains an infinite number"
+            infinite = some(ids[rows[position]] for position in np.flatnonzero(np.isinf(column)))
+            text = f"column {shown(name)} is infinite for subject {infinite}"
             problem = f"{text}; write n/a for missing values"
     if problem:
         raise CohortError(path, problem)

@@ -300,7 +300,7 @@ def add_columns(
 
 def check_store_target(folder: Path, overwrite: bool) -> None:
     """Refuse a place where a store cannot or may not be written."""
-    if not folder.exists() or is_unfinished(folder):
+    if not folder.exists() or (folder.is_dir() and is_unfinished(folder)):
         return
     if not exists(folder / MARK) or not contents(folder):
         raise ExistsError(folder, "exists and is not a cohort store: name a new folder")

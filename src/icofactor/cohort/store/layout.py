@@ -36,7 +36,7 @@ from icofactor.sphere.names import HEMISPHERES
 
 FORMAT = "icofactor cohort store"
 # Stores of another version are refused: no store has been published yet.
-VERSION = 6
+VERSION = 7
 # The file by which zarr knows a group.
 MARK = "zarr.json"
 # Folders of arrays; each has a number that no earlier commit used.
