@@ -57,7 +57,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
 
 
-def counted(n: int, noun: str) -> str:
+def plural(n: int, noun: str) -> str:
     """Return a number of things as text: 1 subject, 2 subjects."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 

@@ -124,7 +124,7 @@ def test_an_interrupted_run_goes_on(
     stop = ["sub-03"]
     real = bold.subject_map
 
-    def counted(runs: Any, **options: Any) -> Any:
+    def counted_map(runs: Any, **options: Any) -> Any:
         computed.append(next(iter(runs[0].values())).name[:6])
         if computed[-1] in stop:
             raise KeyboardInterrupt
@@ -132,7 +132,7 @@ def test_an_interrupted_run_goes_on(
 
     steps, out = Steps("alff", limit=None, low=0.01), tmp_path / "a"
     prepare_bold(tree, tmp_path / "whole", steps)
-    monkeypatch.setattr(bold, "subject_map", counted)
+    monkeypatch.setattr(bold, "subject_map", counted_map)
     with pytest.raises(KeyboardInterrupt, match=r"a\.work"):
         prepare_bold(tree, out, steps)
     assert not out.exists()

@@ -170,12 +170,12 @@ def overlap(
     (['component', 'region', 'share', 'area'], 3)
     """
     check_fitted("model", model)
-    sites = model.sites_.of_measure()
+    sites = model.sites_.one_copy()
     regions = atlas if isinstance(atlas, Atlas) else read_atlas(atlas, sites, model.hemi_)
     cortex = _cortex(model)
     # Dictionary learning has negative values: its mass is the size of the map.
     maps = np.where(cortex, np.abs(model.components_), 0.0)
-    n_measures = model.sites_.n_measures
+    n_measures = model.sites_.n_copies
     by_measure: dict[str, np.ndarray] = {}
     if n_measures > 1:
         # Units of measures differ, so each has a mass of 1, and the mean of their maps counts.

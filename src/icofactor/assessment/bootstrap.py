@@ -156,8 +156,8 @@ class Bootstrap:
             _LOADING_ERRORS: ({**subjects.columns, **columns}, of_loadings),
         }
         if model.sites_.regions is not None:
-            regions = list(model.sites_.of_measure().regions.names)
-            n_measures = model.sites_.n_measures
+            regions = list(model.sites_.one_copy().regions.names)
+            n_measures = model.sites_.n_copies
             rows: dict[str, Any] = {"region": regions * n_measures}
             if n_measures > 1:
                 rows["measure"] = np.repeat(model.measures_.names, len(regions)).tolist()
@@ -231,7 +231,7 @@ def error_files(model: CorticalFactorization) -> dict[str, str]:
 def error_unit(model: CorticalFactorization) -> Any:
     """Return what the maps of each site's measure were multiplied by."""
     measures = _measures_with_maps(model)
-    return 1.0 if measures is None else measures.factor[model.sites_.measure]
+    return 1.0 if measures is None else measures.factor[model.sites_.copy]
 
 
 def _measures_with_maps(model: CorticalFactorization) -> Any:

@@ -21,7 +21,7 @@ from icofactor.cli.options import (
     read_by,
     would_read,
 )
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from icofactor.cohort.people import Scans
@@ -232,8 +232,8 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
-        f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[model.centers_by]} from "
-        f"{counted(n_starts, 'start')} into {out}.",
+        f"and fit {plural(model.n_components, 'component')} by {model.method}{_OF[model.centers_by]} from "
+        f"{plural(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(memory)} of memory.",
         "Nothing was written.",
     ]

@@ -176,7 +176,7 @@ def plan_measures(
     if fitted is not None:
         # A fit says what holds for each measure; masks lie side by side where loadings are shared.
         mask = given.get("mask") if fitted.share == "maps" else None
-        given = {**given, "mesh": given["mesh"].of_measure(), "mask": mask}
+        given = {**given, "mesh": given["mesh"].one_copy(), "mask": mask}
     plans: dict[str, Plan] = {}
     cohorts: dict[str, Any] = {}
     inputs: dict[str, str] = {}

@@ -18,7 +18,7 @@ from icofactor.cli.options import (
     words,
     would_read,
 )
-from icofactor.errors import ArgumentError, CohortError, counted
+from icofactor.errors import ArgumentError, CohortError, plural
 
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
@@ -434,7 +434,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
     )
     return "\n".join(
         [
-            f"Would read {counted(n_files, 'file')} ({in_bytes(n_bytes)}) of {counted(plan.n_subjects, 'subject')}",
+            f"Would read {plural(n_files, 'file')} ({in_bytes(n_bytes)}) of {plural(plan.n_subjects, 'subject')}",
             *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
             f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
             f"This takes about {in_bytes(memory)} of memory with {n_procs} at a time.",
@@ -489,7 +489,7 @@ def _run_files(options: argparse.Namespace) -> None:
         to = (
             "write them to"
             if grown is None
-            else f"add them to the {counted(len(grown.subjects), 'subject')} of"
+            else f"add them to the {plural(len(grown.subjects), 'subject')} of"
         )
         print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
         more = memory_to_write(len(plan.subjects), plan.n_sites) if plan.stored else 0

@@ -274,7 +274,7 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
     from icofactor.assessment.atlas import check_spins, read_atlas
 
     check_spins(options.spins)
-    return read_atlas(options.atlas, model.sites_.of_measure(), model.hemi_)
+    return read_atlas(options.atlas, model.sites_.one_copy(), model.hemi_)
 
 
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:

@@ -16,7 +16,7 @@ from icofactor.checks import Number, OneOf, check_value
 from icofactor.cohort.cohort import subject_rows
 from icofactor.cohort.people import MEASURE, PERSON, People, bare
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, counted, shown
+from icofactor.errors import ArgumentError, plural, shown
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.maps.maps import Maps, maps_of
 from icofactor.sphere.meshes import same_sites
@@ -91,7 +91,7 @@ class Measures:
         # Rows of shared maps are complete blocks, one for each measure.
         if n_rows % self.n:
             text = f"must have one row per person for each of {', '.join(self.names)}"
-            raise ArgumentError("X", f"{text}; found {counted(n_rows, 'row')}")
+            raise ArgumentError("X", f"{text}; found {plural(n_rows, 'row')}")
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
     def check_people(self, n_rows: int) -> None:
@@ -142,7 +142,7 @@ class Measures:
             return Arrangement()
         if self.share == "maps":
             return Arrangement(n_stacked=self.n, names=self.names)
-        return Arrangement(site_measure=sites.measure, names=self.names)
+        return Arrangement(site_measure=sites.copy, names=self.names)
 
     @property
     def plain(self) -> bool:
@@ -468,7 +468,7 @@ class JoinedCohort:
             shared = "one loading per person and component"
         cohorts = "\n  ".join(map(repr, self.cohorts.values()))
         left_out = f"; left out: {some(self.left_out, 10)}" if self.left_out else ""
-        return f"{counted(self.measures.n, 'measure')} with {shared}{left_out}:\n  {cohorts}"
+        return f"{plural(self.measures.n, 'measure')} with {shared}{left_out}:\n  {cohorts}"
 
 
 def join_measures(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, CohortError, counted, shown
+from icofactor.errors import ArgumentError, CohortError, plural, shown
 from icofactor.io.tables import cell_text, is_missing, is_number
 
 PERSON, SESSION, MEASURE = "participant_id", "session_id", "measure"
@@ -219,13 +219,13 @@ class People:
         return People(*subset)
 
     def __str__(self) -> str:
-        return self.as_scans if self.repeated else counted(self.n_scans, "subject")
+        return self.as_scans if self.repeated else plural(self.n_scans, "subject")
 
     @property
     def as_scans(self) -> str:
         """40 scans of 8 people."""
         people = "person" if self.n == 1 else "people"
-        return f"{counted(self.n_scans, 'scan')} of {self.n} {people}"
+        return f"{plural(self.n_scans, 'scan')} of {self.n} {people}"
 
 
 def _text(value: Any) -> str:
@@ -430,7 +430,7 @@ def groups_of(
     row_groups = RowGroups.of(labels)
     problem = _problem_of_labels(labels, people, n_rows)
     if not problem and row_groups.n < min(least, n_rows):
-        text = f"makes {counted(row_groups.n, 'group')} of {n_rows} rows"
+        text = f"makes {plural(row_groups.n, 'group')} of {n_rows} rows"
         problem = f"{text}; at least {least} are needed"
     if problem:
         raise ArgumentError("groups", problem)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from icofactor.errors import CohortError, FileError, counted, escaped
+from icofactor.errors import CohortError, FileError, escaped, plural
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Journal:
         """Add subjects that are left out, and the reason."""
         if names:
             self.left_out.setdefault(reason, []).extend(names)
-            self.note(f"left out {counted(len(names), 'subject')} {reason}: {some(names)}")
+            self.note(f"left out {plural(len(names), 'subject')} {reason}: {some(names)}")
 
 
 def some(

@@ -23,7 +23,7 @@ from icofactor.cohort.people import SESSION_COLUMNS, scan_name
 from icofactor.cohort.problems import Journal, ReadProblems, some
 from icofactor.cohort.request import Request
 from icofactor.cohort.subjects import ID_COLUMNS, column_named
-from icofactor.errors import ArgumentError, CohortError, FileError, counted, escaped, shown
+from icofactor.errors import ArgumentError, CohortError, FileError, escaped, plural, shown
 from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_mesh_size, read_maps, reading
@@ -396,7 +396,7 @@ def _columns_of(
     unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
     off_surface = _off_surface(unknown, atlas)
     if off_surface:
-        text = f"left out {counted(len(off_surface), 'region')} not on the surface"
+        text = f"left out {plural(len(off_surface), 'region')} not on the surface"
         journal.note(f"{table.path.name}: {text}: {some(off_surface)}")
     unknown = [
         name
@@ -405,7 +405,7 @@ def _columns_of(
         and (hemisphere not in SIDES or region_key(name, table.side)[0] in (None, hemisphere))
     ]
     if unknown:
-        text = f"has {counted(len(unknown), 'column')} that the atlas does not have"
+        text = f"has {plural(len(unknown), 'column')} that the atlas does not have"
         remedy = "rename or remove them, or give the atlas of the table"
         if atlas.hemi in SIDES:
             option = f"--hemisphere {atlas.hemi} (hemisphere={atlas.hemi!r})"
@@ -517,7 +517,7 @@ def _arrange(
     # A table may have one hemisphere, and another table the other one.
     if missing or not parts:
         missing = missing or names.tolist()
-        text = f"lacks {counted(len(missing), 'region')} that others have: {some(missing)}"
+        text = f"lacks {plural(len(missing), 'region')} that others have: {some(missing)}"
         problems.add(table.path, text)
     return replace(
         table.maps,
@@ -634,7 +634,7 @@ def _note_columns(
         names = [name for name in reasons if reasons[name] == reason]
         journal.note(f"left out columns that are not regions: {some(names, 8)} ({reason})")
     assert sites.regions is not None
-    count = counted(sites.n, "region")
+    count = plural(sites.n, "region")
     if sites.regions.placed:
         journal.note(f"{count} of {sites.regions}")
     else:

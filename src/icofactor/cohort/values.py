@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.problems import Journal, ReadProblems, some
-from icofactor.errors import counted
+from icofactor.errors import plural
 
 Mask = NDArray[np.bool_]
 # Millimetres against micrometres are 1000, fractions against percent 100; scanners differ less.
@@ -75,7 +75,7 @@ class MapRows:
             return f"{len(sites)} vertices (e.g. {sites[0]})"
         start = self.columns[side].start
         names = some(self.regions[start + site] for site in sites)
-        return f"{counted(len(sites), 'region')} ({names})"
+        return f"{plural(len(sites), 'region')} ({names})"
 
 
 def mask_by_values(
@@ -128,7 +128,7 @@ def _note_sites(
     if n_lost:
         names = list(compress(maps.regions, lost))
         listed = f" ({some(names)})" if names else ""
-        text = f"mask: left out {counted(n_lost, 'site')}{listed}"
+        text = f"mask: left out {plural(n_lost, 'site')}{listed}"
         journal.note(f"{text}, NaN or zero in every subject")
     if n_partly and len(maps.rows) > 2:
         text = f"{n_partly} sites are NaN or zero in most subjects but not in all"

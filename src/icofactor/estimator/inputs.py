@@ -12,7 +12,7 @@ import numpy as np
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.meshes import check_array, read_image
-from icofactor.errors import ArgumentError, counted, shown
+from icofactor.errors import ArgumentError, plural, shown
 from icofactor.estimator.site_weights import check_weights
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
@@ -90,9 +90,9 @@ def check_place(
     if mesh is None:
         return
     sites = cohort.sites
-    if not (isinstance(mesh, Sites) and mesh.n_measures > 1):
-        # The mesh is that of each measure, unless it names the sites of all of them.
-        sites = sites.of_measure()
+    if not (isinstance(mesh, Sites) and mesh.n_copies > 1):
+        # The mesh is that of one copy of the sites, unless it names all of them.
+        sites = sites.one_copy()
     expected, _ = sites_for(sites.n, mesh, cohort.hemisphere)
     if not same_sites(expected, sites):
         message = f"is {expected!r}, but the cohort is on {cohort.sites!r}"
@@ -139,7 +139,7 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
     n_used = int(values.sum())
     if n_used < 2:
         raise ArgumentError(
-            "mask", f"leaves {counted(n_used, 'site')}: there is no map to factorize"
+            "mask", f"leaves {plural(n_used, 'site')}: there is no map to factorize"
         )
     return None if n_used == sites.n else values
 
@@ -188,9 +188,7 @@ def check_size(shape: tuple[int, ...], n_components: int) -> None:
     n_subjects, n_sites = shape
     # scikit-learn's common checks look for n_samples and n_features.
     if n_subjects < 2:
-        message = (
-            f"has {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
-        )
+        message = f"has {plural(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
         raise ArgumentError("X", f"{message}: n_samples={n_subjects}")
     if n_sites < 2:
         raise ArgumentError("X", "has one site: there is no map to factorize: n_features=1")

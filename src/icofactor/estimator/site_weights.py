@@ -90,10 +90,10 @@ def weights_and_origin(
         return sites.weights, "its number of vertices" if is_parcels else "its own weight"
     if not is_area and files is None:
         return weights, "a weight of its own"
-    if sites.n_measures > 1:
-        # Areas are the same for every measure.
-        values, origin = weights_and_origin(sites.of_measure(), weights, hemi)
-        return np.tile(np.asarray(values), sites.n_measures), origin
+    if sites.n_copies > 1:
+        # Areas are the same in every copy of the mesh.
+        values, origin = weights_and_origin(sites.one_copy(), weights, hemi)
+        return np.tile(np.asarray(values), sites.n_copies), origin
     if sites.regions is not None and sites.placed:
         # The area of a region is that of its vertices.
         values, origin = weights_and_origin(sites.surface, weights, hemi)

@@ -120,7 +120,7 @@ def matching_sites(a: Any, b: Any) -> Any:
     hemispheres = {getattr(model, "hemi_", None) for model in (a, b)} - {None}
     same_number = len(sites_a.frames) == len(sites_b.frames)
     if not same_number or len(hemispheres) > 1:
-        message = "must have the same hemispheres as a, and as many measures"
+        message = "must have the same hemispheres as a, and as many copies of the mesh"
         raise ArgumentError("b", f"{message}; {both}")
     parcels = sites_b.regions
     if parcels is not None or sites_a.regions is not None:
@@ -130,7 +130,7 @@ def matching_sites(a: Any, b: Any) -> Any:
                 "must have the same regions as a, by name, and none can be matched with vertices"
             )
             raise ArgumentError("b", f"{message}; {both}")
-        # Several measures of the same regions follow each other.
+        # Copies of the same regions follow each other.
         firsts = np.arange(0, sites_b.n, len(parcels.names))
         return (firsts[:, None] + positions).ravel()
     if sites_a.n == sites_b.n:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor.errors import (
     ArgumentError,
-    counted,
     escaped,
+    plural,
     shown,
 )
 from icofactor.io.atomic import atomic_path
@@ -49,7 +49,7 @@ def read_cifti(path: Path) -> Maps:
     header, values = _open(path, "BRAIN_MODELS", ("SCALARS", "SERIES"))
     structures = {model.brain_structure for model in header.matrix.get_index_map(1).brain_models}
     n_others = len(structures - set(_SIDES))
-    notes = (f"left out {counted(n_others, 'structure')}, not of the cortex",) if n_others else ()
+    notes = (f"left out {plural(n_others, 'structure')}, not of the cortex",) if n_others else ()
     parts = _hemispheres(header, values)
     axis = header.get_axis(0)
     # Only a time series says how far its maps are apart.

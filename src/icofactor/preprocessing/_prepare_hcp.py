@@ -18,7 +18,7 @@ from icofactor.cohort.problems import some
 from icofactor.cohort.simulate import MODALITIES
 from icofactor.cohort.store.create import check_store_target, create_store
 from icofactor.cohort.subjects import Participants, Selection
-from icofactor.errors import CohortError, counted
+from icofactor.errors import CohortError, plural
 from icofactor.preprocessing.finished_maps import (
     FinishedMaps,
     MapTask,
@@ -73,7 +73,7 @@ class Prepared:
     def summary(self) -> str:
         """Return the stores as text; `failure_lines` lists the failures."""
         lines = [
-            f"{path}: {name} of {counted(self.subjects[name], 'subject')}"
+            f"{path}: {name} of {plural(self.subjects[name], 'subject')}"
             for name, path in self.stores.items()
         ]
         if self.reused:

@@ -182,7 +182,7 @@ class Centering:
             has_factors
             and n_rows == expected_rows
             and (self.kind == "zscore") == (self.deviation is not None)
-            and sites.n_measures * n_rows == n_measures
+            and sites.n_copies * n_rows == n_measures
             and n_subjects % n_rows == 0
         )
 

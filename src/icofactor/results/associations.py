@@ -525,7 +525,7 @@ def _write_effects(
             name = _REGION_EFFECTS if measure == OWN else f"{measure}_{_REGION_EFFECTS}"
             _write_region_effects(folder / name, sites.regions.names, effects, origin)
         if sites.placed:
-            values = sites.of_measure().on_surface(np.stack(list(effects.values())))
+            values = sites.one_copy().on_surface(np.stack(list(effects.values())))
             for side, columns in map_columns(values.shape[1], model.hemi_, mesh):
                 file = folder / map_file(mesh, _EFFECTS, side, measure)
                 write_maps(file, values[:, columns], side, list(effects))

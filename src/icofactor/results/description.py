@@ -127,7 +127,7 @@ class FitDescription:
         mean_of : surfaces of subjects, whose mean is drawn unless there are `surfaces`.
         attributes : further attributes of the description.
         """
-        sites = model.sites_.of_measure()
+        sites = model.sites_.one_copy()
         cortex = cortex_or_reason(sites, model.hemi_, surfaces, mean_of)
         if atlas and cortex.hemispheres:
             attributes["regions"] = read_regions(atlas, sites.surface, model.hemi_)
@@ -159,10 +159,10 @@ class FitDescription:
 
     def _of_measure(self, number: int, name: str, maps: np.ndarray) -> FitDescription:
         """Return the fit with the maps of one measure, in its units."""
-        is_here = self.model.sites_.measure == number
+        is_here = self.model.sites_.copy == number
         mask = None if self.model.mask_ is None else self.model.mask_[is_here]
         model = copy(self.model)
-        model.sites_ = self.model.sites_.of_measure(number)
+        model.sites_ = self.model.sites_.one_copy(number)
         model.components_ = maps
         model.centering_ = replace(self.model.centering_.at(is_here), measures=None)
         # A measure may use all of its sites where another one does not.

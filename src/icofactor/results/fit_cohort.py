@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from icofactor.cohort.adjusted import with_executor
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.estimator.inputs import check_executor
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
@@ -93,7 +93,7 @@ class FitResult:
         n = len(model.components_)
         verb = "explains" if n == 1 else "explain"
         share = f"{100 * model.explained_:.0f} % of {variance}"
-        lines.append(f"{counted(n, 'component')} {verb} {share}.")
+        lines.append(f"{plural(n, 'component')} {verb} {share}.")
         if self.explained:
             shares = [f"{name} {100 * share:.0f} %" for name, share in self.explained.items()]
             lines.append(f"Of each measure: {', '.join(shares)}.")
@@ -101,7 +101,7 @@ class FitResult:
         if n_constant:
             verb = "does" if n_constant == 1 else "do"
             lines.append(
-                f"{counted(n_constant, 'site')} {verb} not vary between subjects; they are left "
+                f"{plural(n_constant, 'site')} {verb} not vary between subjects; they are left "
                 "out of z-scores."
             )
         lines.append(recurrence_line(model))
@@ -147,7 +147,7 @@ class FitResult:
         names = dict.fromkeys(parts[0] for parts in paths)
         lines = [f"Written to {self.folder}:"]
         for name in names:
-            files = f"/ ({counted(n_inside[name], 'file')})" if name in n_inside else ""
+            files = f"/ ({plural(n_inside[name], 'file')})" if name in n_inside else ""
             lines.append(f"  {name}{files}")
         # Maps of the earlier fit are as many as those listed above.
         removed = [
@@ -255,7 +255,7 @@ def fit_cohort(
     check_executor(executor)
     # Files per hemisphere that cannot be written are refused before the fit, not after it.
     if cohort.sites.regions is None:
-        n_sites = cohort.sites.of_measure().n
+        n_sites = cohort.sites.one_copy().n
         map_columns(n_sites, cohort.hemisphere, mesh_name_of(cohort.sites))
     scans = fit_on
     # The command line chooses scans before it reads any map.

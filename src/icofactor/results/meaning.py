@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.factorization.methods import method_named
 from icofactor.results.recurrence_text import in_one_line, undetermined, warning
 
@@ -159,7 +159,7 @@ def not_converged(model: Any) -> str:
 
 def agreement_line(choice: Choice, n_components: int) -> str:
     """Say whether a selection agrees with the number fitted."""
-    fitted = f"This fit has {counted(n_components, 'component')}"
+    fitted = f"This fit has {plural(n_components, 'component')}"
     selection = "the selection in this folder recommends"
     if choice.recommended is None:
         reason = "it found no structure beyond that of rotated maps"
@@ -222,7 +222,7 @@ def verdict(fit: FitDescription) -> Verdict:
     diagnostics = fit.diagnostics
     choice = fit.selection.choice
     n_components = len(diagnostics.alone)
-    components = counted(n_components, "component")
+    components = plural(n_components, "component")
     recommended = "not examined"
     number = f"{components} fitted; the best number was not examined."
     agreement = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from icofactor.cohort.names import smoothing_of
 from icofactor.cohort.people import Scans, people_of
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, SAME_MAP, n_recurring
@@ -132,7 +132,7 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
-    sites = model.sites_.of_measure()
+    sites = model.sites_.one_copy()
     regions = sites.regions
     maps = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
     if cohort.modality != "unknown":
@@ -145,7 +145,7 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
         masked = f", of which {n_used} were used and the others, such as the medial wall, left out"
     people = people_of(cohort)
     n_scans = len(cohort.subjects) if people is None else people.n_scans
-    subjects = counted(n_scans, "subject")
+    subjects = plural(n_scans, "subject")
     fitted = ""
     if scans is not None and scans.people is not None and scans.people.repeated:
         subjects = scans.people.as_scans
@@ -154,20 +154,20 @@ def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str
         n_scans = scans.people.n_scans
         n_remaining = n_scans - len(scans.rows) * n_scans // len(scans.people.scans)
         if n_remaining:
-            remaining = counted(n_remaining, "scan")
+            remaining = plural(n_remaining, "scan")
             fitted += f", with loadings of the other {remaining} from that fit"
     # Regions of a table may be of no hemisphere in particular.
     has_side = regions is None or regions.hemi is not None
     side = f", {_SIDES[cohort.hemisphere]}" if has_side else ""
     return (
         f"{maps} of {subjects} on {_sites_as_text(model, cite)}{side} ({sites.n} {sites.on}"
-        f"{masked}), were factorized into {counted(len(model.components_), 'component')}{fitted}."
+        f"{masked}), were factorized into {plural(len(model.components_), 'component')}{fitted}."
     )
 
 
 def _sites_as_text(model: Any, cite: _Citations) -> str:
     """Return the sites and their mesh, with its reference."""
-    sites = model.sites_.of_measure()
+    sites = model.sites_.one_copy()
     mesh = _mesh_as_text(sites, mesh_name_of(model.sites_), cite)
     regions = sites.regions
     if regions is None:

@@ -13,7 +13,7 @@ from icofactor.cohort.adjusted import with_maps
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
-from icofactor.errors import CohortError, counted
+from icofactor.errors import CohortError, plural
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
 from icofactor.factorization.methods import method_named
@@ -111,9 +111,9 @@ class NewLoadings:
             if reason
         ]
         names = f": {some(unusual, _MAX_NAMES)}" if unusual else ""
-        rows = counted(n_rows, "subject")
+        rows = plural(n_rows, "subject")
         if self.n_measures > 1:
-            people = counted(n_rows // self.n_measures, "subject")
+            people = plural(n_rows // self.n_measures, "subject")
             rows = f"{n_rows} rows ({people} × {self.n_measures} measures)"
         lines = [
             f"The components explain {spread} of a subject's variance about the fitted mean map"
@@ -538,14 +538,14 @@ def _check_missing(
     notes = []
     solved = "loadings are solved on the sites that a subject has"
     if n_masked:
-        sites = counted(n_masked, "site")
+        sites = plural(n_masked, "site")
         notes.append(f"{sites} that the fit uses are NaN or zero in every new subject; {solved}")
     n_incomplete = int((sums.n_missing > n_masked).sum())
     if n_incomplete:
         verb = "has" if n_incomplete == 1 else "have"
         which = "further" if n_masked else "some"
         notes.append(
-            f"{counted(n_incomplete, 'subject')} {verb} NaN or 0 at {which} sites, "
+            f"{plural(n_incomplete, 'subject')} {verb} NaN or 0 at {which} sites, "
             f"{int(sums.n_missing.max())} of {n_sites} at most; {solved}"
         )
     return notes

@@ -20,7 +20,7 @@ import numpy as np
 from icofactor import __version__
 from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.people import People
-from icofactor.errors import ArgumentError, counted, named
+from icofactor.errors import ArgumentError, named, plural
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
@@ -198,13 +198,13 @@ def render_transform(new: NewLoadings, model: Any, cohort: Any, table: str) -> s
     measure = ""
     if cohort.modality not in ("", "unknown"):
         measure = f": {measure_title(cohort.modality)}"
-    components = counted(len(model.components_), "component")
-    title = html.escape(f"{counted(n_subjects, 'new subject')} on {components}{measure}")
+    components = plural(len(model.components_), "component")
+    title = html.escape(f"{plural(n_subjects, 'new subject')} on {components}{measure}")
     share = summary["explained_variance_median"]
     median = "n/a" if share is None else f"{100 * share:.0f} %"
     verb = "is" if n_unusual <= 1 else "are"
     verdict = (
-        f"{n_unusual or 'None'} of {counted(n_subjects, 'new subject')} {verb} unusual. The "
+        f"{n_unusual or 'None'} of {plural(n_subjects, 'new subject')} {verb} unusual. The "
         f"components explain {median} of a new subject's variance (median). {new.doubt}"
     ).strip()
     cards = {

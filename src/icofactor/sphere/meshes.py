@@ -15,7 +15,7 @@ from icofactor.io.guard import Unreadable
 from icofactor.sphere.hierarchy import MAX_LEVEL, n_faces, n_nodes
 from icofactor.sphere.names import MESHES, SIDES, is_fs_lr
 from icofactor.sphere.parcels import places_of
-from icofactor.sphere.sites import MOST_MEASURES, Hemi, On, Sites
+from icofactor.sphere.sites import MOST_COPIES, Hemi, On, Sites
 from icofactor.sphere.standard import fs_lr_sphere
 
 # Files round coordinates of the unit sphere to 1e-4.
@@ -45,7 +45,7 @@ def same_sites(a: Sites, b: Sites) -> bool:
         return True
     if a.regions is not None or b.regions is not None:
         places = places_of(a.regions, b.regions)
-        n_regions = b.n_mesh // b.n_measures
+        n_regions = b.n_mesh // b.n_copies
         if places is None or not np.array_equal(places, np.arange(n_regions)):
             return False
     if a.n != b.n or a.n_roots != b.n_roots:
@@ -198,10 +198,10 @@ def _contradiction(sites: Sites) -> str | None:
     n_frames = len(sites.frames)
     if not 0 <= sites.max_level <= MAX_LEVEL:
         return f"the level of its mesh is {sites.level}"
-    if not 0 < sites.n_measures <= MOST_MEASURES:
-        return f"it has {sites.n_measures} measures"
-    if n_frames not in (sites.n_measures, 2 * sites.n_measures):
-        return f"its {sites.n_measures} measures are on {n_frames} spheres"
+    if not 0 < sites.n_copies <= MOST_COPIES:
+        return f"it has {sites.n_copies} copies"
+    if n_frames not in (sites.n_copies, 2 * sites.n_copies):
+        return f"its {sites.n_copies} copies are on {n_frames} spheres"
     if not 0 < sites.n <= sites.n_mesh < MOST_SITES:
         return f"{sites.n} sites of a mesh of {sites.n_mesh}"
     squared_radii = np.square(sites.coordinates).sum(axis=1)
@@ -213,7 +213,7 @@ def _contradiction(sites: Sites) -> str | None:
     if (sites.on == "parcels") != (sites.regions is not None):
         return "its parcels do not match its sites"
     if sites.regions is not None:
-        n_regions = sites.n_mesh // sites.n_measures
+        n_regions = sites.n_mesh // sites.n_copies
         if not sites.regions.fits(n_regions, sites.n_hemispheres):
             return "the labels of its parcels do not match their mesh"
     limits = {"position": sites.n_mesh, "deepest": n_frames * n_faces(sites.max_level)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import ArgumentError, FileError, counted, escaped, shown
+from icofactor.errors import ArgumentError, FileError, escaped, plural, shown
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.hemispheres import SIDES, side_of
 from icofactor.io.maps import read_labels
@@ -260,7 +260,7 @@ def match_regions(names: Sequence[str], parcels: Parcels, side: str | None = Non
     if unknown:
         raise ArgumentError(
             "regions",
-            f"{counted(len(unknown), 'name')} that the atlas does not have: "
+            f"{plural(len(unknown), 'name')} that the atlas does not have: "
             f"{did_you_mean(unknown, parcels)}",
         )
     matched = np.array(numbers, dtype=np.int64)

@@ -39,7 +39,7 @@ def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndar
 
 
 class _Half(NamedTuple):
-    """One hemisphere of one measure.
+    """One hemisphere of one copy of the mesh.
 
     hemisphere : 0 for left, 1 for right
     sources : (n_sources,) numbers of its sites

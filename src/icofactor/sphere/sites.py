@@ -40,8 +40,8 @@ On = Literal["vertices", "faces"]
 Hemi = Literal["left", "right", "both"]
 # Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
 SAME_POSITION = 5e-4
-# `Sites.hemisphere` is int8 and numbers two hemispheres of every measure.
-MOST_MEASURES = 60
+# `Sites.hemisphere` is int8 and numbers two hemispheres of every copy.
+MOST_COPIES = 60
 # Half of the vertices further than this from where the mesh puts them: faces of another mesh.
 MOST_DISPLACED = np.cos(np.deg2rad(30))
 
@@ -74,8 +74,8 @@ class Sites:
         hemisphere.
     weights : array of shape (n,) or None
         Weight of each site in sums over sites, such as its area; None for equal weights.
-    n_measures, regions : int, Parcels or None
-        Number of measures that follow each other (`repeated`), and the regions if the sites are
+    n_copies, regions : int, Parcels or None
+        Copies of the mesh that follow each other (`repeated`), and the regions if the sites are
         parcels.
 
     Examples
@@ -101,7 +101,7 @@ class Sites:
     deepest: Annotated[Ints, Numbers("v", "i", least=0)]
     frames: Annotated[Floats, Numbers("h33")]
     weights: Annotated[Floats | None, Numbers("v", least=0)] = None
-    n_measures: int = 1
+    n_copies: int = 1
     regions: Parcels | None = None
 
     def __post_init__(self) -> None:
@@ -121,8 +121,8 @@ class Sites:
             text += " of a mesh that is not icosahedral"
         if self.n_hemispheres == 2:
             text += ", both hemispheres"
-        if self.n_measures > 1:
-            text += f", of {self.n_measures} measures"
+        if self.n_copies > 1:
+            text += f", {self.n_copies} copies"
         if self.n != self.n_mesh:
             text += f", of {self.n_mesh}"
         return f"Sites({text})"
@@ -160,11 +160,11 @@ class Sites:
     @property
     def n_hemispheres(self) -> int:
         """Number of hemispheres, 1 or 2."""
-        return len(self.frames) // self.n_measures
+        return len(self.frames) // self.n_copies
 
     @property
-    def measure(self) -> Ints:
-        """Number of the measure of each site."""
+    def copy(self) -> Ints:
+        """Number of the copy of each site."""
         return np.asarray(self.hemisphere // self.n_hemispheres, dtype=np.int64)
 
     @property
@@ -320,29 +320,29 @@ class Sites:
             weights=weights,
         )
 
-    def repeated(self, n_measures: int) -> Sites:
-        """Repeat the sites once per measure, one measure after the other."""
-        if self.n_measures != 1 or not 1 <= n_measures <= MOST_MEASURES:
-            text = f"must be 1 to {MOST_MEASURES}, of sites of one measure; found {n_measures}"
-            raise ArgumentError("n_measures", text)
+    def repeated(self, n_copies: int) -> Sites:
+        """Return copies of the sites, one after the other, as for several measures."""
+        if self.n_copies != 1 or not 1 <= n_copies <= MOST_COPIES:
+            text = f"must be 1 to {MOST_COPIES}, of sites that are no copies; found {n_copies}"
+            raise ArgumentError("n_copies", text)
         n_spheres = len(self.frames)
-        measure = np.repeat(np.arange(n_measures), self.n)
-        rows = np.tile(np.arange(self.n), n_measures)
+        copy = np.repeat(np.arange(n_copies), self.n)
+        rows = np.tile(np.arange(self.n), n_copies)
         return self._at(
             rows,
-            hemisphere=(self.hemisphere[rows] + n_spheres * measure).astype(np.int8),
-            position=self.position[rows] + self.n_mesh * measure,
-            n_mesh=self.n_mesh * n_measures,
-            deepest=self.deepest[rows] + n_spheres * n_faces(self.max_level) * measure,
-            frames=np.tile(self.frames, (n_measures, 1, 1)),
-            n_measures=n_measures,
+            hemisphere=(self.hemisphere[rows] + n_spheres * copy).astype(np.int8),
+            position=self.position[rows] + self.n_mesh * copy,
+            n_mesh=self.n_mesh * n_copies,
+            deepest=self.deepest[rows] + n_spheres * n_faces(self.max_level) * copy,
+            frames=np.tile(self.frames, (n_copies, 1, 1)),
+            n_copies=n_copies,
         )
 
-    def of_measure(self, number: int = 0) -> Sites:
-        """Sites of one of the measures, as in a cohort of that measure alone."""
+    def one_copy(self, number: int = 0) -> Sites:
+        """Return the sites of one copy."""
         n_spheres = self.n_hemispheres
-        n_mesh = self.n_mesh // self.n_measures
-        rows = np.flatnonzero(self.measure == number)
+        n_mesh = self.n_mesh // self.n_copies
+        rows = np.flatnonzero(self.copy == number)
         return self._at(
             rows,
             hemisphere=(self.hemisphere[rows] - n_spheres * number).astype(np.int8),
@@ -350,7 +350,7 @@ class Sites:
             n_mesh=n_mesh,
             deepest=self.deepest[rows] - n_spheres * n_faces(self.max_level) * number,
             frames=self.frames[:n_spheres],
-            n_measures=1,
+            n_copies=1,
         )
 
     # Constructors

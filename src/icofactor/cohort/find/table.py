@@ -14,7 +14,7 @@ from icofactor.cohort.names import mesh_of, subjects_of
 from icofactor.cohort.people import choose_stream
 from icofactor.cohort.problems import Journal
 from icofactor.cohort.request import Request
-from icofactor.errors import CohortError, counted
+from icofactor.errors import CohortError, plural
 from icofactor.sphere.names import SIDES
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _label(kind: Any) -> str:
 def _listed(kinds: pd.DataFrame) -> str:
     """List kinds of maps with the numbers of their subjects."""
     return "; ".join(
-        f"{_label(kind)} ({counted(kind.n_subjects, 'subject')})" for kind in _rows(kinds)
+        f"{_label(kind)} ({plural(kind.n_subjects, 'subject')})" for kind in _rows(kinds)
     )
 
 

@@ -192,7 +192,7 @@ def _explained_by_measure(model: Any, sums: Pass, codes: np.ndarray | None) -> n
         # Measures are rows: their codes are those of subjects.
         error = np.bincount(codes, sums.subject_error)
         return _share(error, np.bincount(codes, sums.subject_variance))
-    measure = model._used(model.sites_.measure)
+    measure = model._used(model.sites_.copy)
     weights = 1.0 if model._used_weights is None else model._used_weights
     error = np.bincount(measure, sums.site_error * weights)
     return _share(error, np.bincount(measure, sums.site_variance * weights))

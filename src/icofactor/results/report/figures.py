@@ -128,7 +128,7 @@ def plot_components(
         raise ArgumentError(
             "names", f"must be one for each of {len(maps)} components; found {len(names)}"
         )
-    sites = model.sites_.of_measure()
+    sites = model.sites_.one_copy()
     cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
         raise ArgumentError(

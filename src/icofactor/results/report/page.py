@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.io.publish import FIGURES, TABLES, Names, Publication, reading
 from icofactor.results.assessment_text import with_assessment
 from icofactor.results.meaning import (
@@ -242,7 +242,7 @@ def title_of(fit: FitDescription) -> str:
         "mean": f"deviations in {measure}" if measure else "deviations",
         "zscore": f"{measure} z-scores".strip(),
     }[fit.model.center_]
-    title = counted(len(d.alone), "component")
+    title = plural(len(d.alone), "component")
     return f"{title} of {subject}" if subject else title
 
 
@@ -262,7 +262,7 @@ def _place(fit: FitDescription) -> str:
     mesh = mesh_text(sites)
     # An atlas has both hemispheres, or says which it has.
     if sites.regions is not None:
-        return f"{counted(len(sites.regions.names), 'region')} of {mesh}"
+        return f"{plural(len(sites.regions.names), 'region')} of {mesh}"
     sides = {"both": "both hemispheres of ", "left": "left hemisphere of "}
     sides["right"] = "right hemisphere of "
     return f"{sides.get(fit.diagnostics.hemisphere, '')}{mesh}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from icofactor.assessment.associations import plot_latent
 from icofactor.assessment.atlas import OF_MEASURE, is_of, name_with_shares, rows_to_show
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.factorization.recurrence import ENOUGH
 from icofactor.io.tables import plain
 from icofactor.results.assessment_text import with_assessment
@@ -724,7 +724,7 @@ def _readable(record: Mapping[str, Any]) -> str:
     more freely.
     """
     inputs = record.get("inputs")
-    n_files = counted(len(inputs) if isinstance(inputs, Mapping) else 0, "file")
+    n_files = plural(len(inputs) if isinstance(inputs, Mapping) else 0, "file")
     readable = {
         name: _without_folders(value)
         for name, value in record.items()
