@@ -24,7 +24,7 @@ from icofactor.cohort.store import (
     remove_subjects,
     save_store,
 )
-from icofactor.errors import ArgumentError, CohortError
+from icofactor.errors import ArgumentError, CohortError, ExistsError
 from icofactor.sphere.sites import Sites
 
 
@@ -283,7 +283,7 @@ def test_columns_are_added_by_participant_id(tmp_path: Path) -> None:
     assert list(open_store(path).participants) == check_columns
     np.testing.assert_array_equal(np.asarray(open_store(path).X), cohort(3).X)
     for wrong, error in (
-        (table, ArgumentError),
+        (table, ExistsError),
         ({"participant_id": ["sub-0000"], "x": [1]}, CohortError),
         ({"participant_id": ["sub-0000"]}, ArgumentError),
     ):

@@ -37,6 +37,11 @@ def workers(options: argparse.Namespace) -> Iterator[Executor | None]:
         message = "needs dask, which is not installed; run pip install 'icofactor[dask]'"
         raise ArgumentError("scheduler", message) from None
     is_file = Path(options.scheduler).is_file()
+    if not is_file and "://" not in options.scheduler:
+        message = (
+            f"must be an address such as tcp://10.0.0.1:8786, or a file; no {options.scheduler}"
+        )
+        raise ArgumentError("scheduler", message)
     place = {"scheduler_file" if is_file else "address": options.scheduler}
     try:
         client = Client(**place, timeout=SECONDS_TO_CONNECT, set_as_default=False)

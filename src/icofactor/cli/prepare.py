@@ -444,6 +444,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.checks import Number, check_value
     from icofactor.cli.estimate import memory_to_write
     from icofactor.cohort.problems import some
     from icofactor.cohort.store.read import open_store
@@ -456,6 +457,8 @@ def _run_files(options: argparse.Namespace) -> None:
         _refuse(options, ("n_deviations",), "needs --limit-outliers")
     if options.smooth is None:
         _refuse(options, ("surfaces",), "needs --smooth")
+    else:
+        check_value("smooth", options.smooth, Number(positive=True))
     if options.resample_to is None:
         _refuse(options, ("spheres", "method"), "needs --resample-to")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces

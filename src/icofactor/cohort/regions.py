@@ -90,9 +90,11 @@ def is_region_file(path: Path) -> bool:
             # Reading says so; an empty text file may be a map of CIVET.
             return not name.endswith(".txt")
         with open_file(path) as file:
-            line = file.readline(_MAX_HEADER).decode("utf-8-sig", "replace").strip("\r\n")
+            text = file.read(_MAX_HEADER).decode("utf-8-sig", "replace")
     except OSError:
         return False
+    # Lines may end as on old Macs.
+    line = next(iter(text.splitlines()), "")
     # Semicolons are common where commas are decimal.
     delimiter = next((character for character in "\t,;" if character in line), ",")
     columns = next(csv.reader([line], delimiter=delimiter), [])[1:]

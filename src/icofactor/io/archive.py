@@ -114,6 +114,8 @@ def write_arrays(
 def read_arrays(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Read the header and the arrays that `write_arrays` wrote; this runs no code of the file."""
     with open_archive(path) as (archive, headers):
+        if _HEADER not in headers:
+            raise Unreadable("has no header: it is not a file of this kind")
         header = parse_json(load_member(archive, _HEADER).tobytes())
         arrays = {name: load_member(archive, name) for name in headers if name != _HEADER}
     if header.pop("arrays") != sorted(arrays):

@@ -16,7 +16,7 @@ from icofactor.checks import Whole, check_value
 from icofactor.cohort.cohort import Hemisphere
 from icofactor.cohort.problems import some
 from icofactor.cohort.simulate import MODALITIES
-from icofactor.cohort.store.create import check_store_target, create_store
+from icofactor.cohort.store.create import check_store_target, create_store, subjects_per_file
 from icofactor.cohort.subjects import Participants, Selection
 from icofactor.errors import CohortError, plural
 from icofactor.preprocessing.finished_maps import (
@@ -397,7 +397,8 @@ def _write(
         units=MODALITIES[steps.kind].units,
         provenance=provenance,
     )
-    create_store(store, blocks, overwrite=overwrite)
+    n_together = subjects_per_file(len(tasks))
+    create_store(store, blocks, overwrite=overwrite, chunk_subjects=n_together)
 
 
 def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:

@@ -32,7 +32,7 @@ from icofactor.cohort.plan import missing_files
 from icofactor.cohort.problems import Journal, ReadProblems
 from icofactor.cohort.request import Request
 from icofactor.cohort.simulate import MODALITIES
-from icofactor.cohort.store.create import create_store
+from icofactor.cohort.store.create import create_store, subjects_per_file
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.cohort.subjects import Selection
 from icofactor.errors import ArgumentError, CohortError, shown
@@ -526,7 +526,8 @@ def _write(
             "inputs": [record for task in tasks for record in input_records(finished, task)],
         },
     )
-    return create_store(out, blocks, overwrite=overwrite)
+    n_together = subjects_per_file(len(tasks))
+    return create_store(out, blocks, overwrite=overwrite, chunk_subjects=n_together)
 
 
 def _on_cortex(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.create import append_store, create_store
+from icofactor.cohort.store.create import append_store, create_store, subjects_per_file
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.errors import ArgumentError, shown
 from icofactor.preprocessing.finished_maps import SUBJECTS_AT_ONCE
@@ -98,7 +98,14 @@ def prepare_cohort(
     blocks = _blocks(cohort, changed, progress)
     if append:
         return append_store(out, blocks)
-    return create_store(out, blocks, overwrite=overwrite, dtype=dtype)
+    n_together = subjects_per_file(len(cohort))
+    return create_store(
+        out,
+        blocks,
+        overwrite=overwrite,
+        chunk_subjects=n_together,
+        dtype=dtype,
+    )
 
 
 @dataclass

@@ -70,6 +70,8 @@ AnyCohort = Cohort | StoredCohort
 # written.
 CHUNK_SITES = 1024
 CHUNK_SUBJECTS = 512
+# A store that starts with few subjects may grow, and should not come to have many small files.
+LEAST_SUBJECTS = 64
 # Rows of the array of statistics in one file.
 CHUNK_STATISTICS = 4096
 DTYPES = ("float32", "float16")
@@ -99,7 +101,16 @@ def save_store(
     >>> ico.cohort.save_store(cohort, path).X.shape
     (20, 642)
     """
-    return create_store(path, [cohort], overwrite=overwrite, dtype=dtype)
+    n_together = subjects_per_file(len(cohort))
+    return create_store(path, [cohort], overwrite=overwrite, dtype=dtype, chunk_subjects=n_together)
+
+
+def subjects_per_file(n_subjects: int) -> int:
+    """Return how many subjects a file of a store with so many should hold.
+
+    Files are filled up with NaN, so those of a small cohort hold fewer.
+    """
+    return min(CHUNK_SUBJECTS, max(LEAST_SUBJECTS, n_subjects))
 
 
 def create_store(
@@ -282,14 +293,11 @@ def add_columns(
         commit = read_commit(folder)
         absent = [name for name in commit["subjects"] if table.row(name, None) is None]
         if absent:
-            raise CohortError("participants", f"lacks subjects of the store: {some(absent)}")
+            raise CohortError(folder, f"has subjects that the table lacks: {some(absent)}")
         present = [name for name in table.columns if name in commit["participants"]]
         if present and not overwrite:
-            raise ArgumentError(
-                "participants",
-                f"the store already has the columns {some(present)}: pass --overwrite "
-                "(overwrite=True) to replace them",
-            )
+            text = f"already has the columns {some(present)}"
+            raise ExistsError(folder, f"{text}: pass --overwrite (overwrite=True) to replace them")
         for name, values in table.about(commit["subjects"]).items():
             commit["participants"][name] = encode_column(name, values)
         commit["generation"] += 1

@@ -169,7 +169,7 @@ def cortex_or_reason(
     except ArgumentError as problem:
         if surfaces is not None:
             raise
-        return Cortex((), str(problem))
+        return Cortex((), f"{problem.message}.")
 
 
 def n_vertices(sites: Sites) -> int:
