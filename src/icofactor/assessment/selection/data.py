@@ -79,7 +79,7 @@ class FaceSites:
     """Faces in place of sites: what centering needs to know of them."""
 
     weights: np.ndarray
-    measure: np.ndarray
+    copy: np.ndarray
 
     @property
     def total_weight(self) -> float:
