@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 ]
 EXTRAS = ("jax", "dask", "remote")
 # Libraries of the extra `test` that results are compared with. Its tools, such as pytest, need not be old.
-COMPARED = ("statsmodels", "zarr")
+COMPARED = ("statsmodels",)
 
 
 def lowest_versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, shown
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ PARAMETERS: dict[str, Kind] = {
 def check_value(argument: str, value: Any, kind: Kind) -> None:
     """Raise an ArgumentError unless the value is of that kind."""
     if not kind.accepts(value):
-        raise ArgumentError(argument, Phrase("None") if value is None else value, literal(kind))
+        raise ArgumentError(argument, f"must be {kind}; found {shown(value)}")
 
 
 def check_parameters(part_of: str = "", /, **given: Any) -> None:

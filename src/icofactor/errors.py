@@ -1,9 +1,9 @@
 """The errors icofactor raises. All are ValueErrors, so scikit-learn's habits keep working.
 
-An error holds what went wrong as fields; its message is made from them. Texts written in the code
-may refer to arguments in braces, ``{hemi}`` or ``{hemi='both'}``. Python shows them as they stand,
-the command line shows the
-option that sets the argument: no code has to take a message apart.
+An error has its parts as fields: the argument or the path, and one sentence that says what was
+found and what to do. The command line shows the option in place of the argument. Where another
+argument is the remedy, the sentence names the option and the argument:
+"pass --overwrite (overwrite=True)".
 """
 
 from __future__ import annotations
@@ -13,109 +13,53 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
 
-Naming = Callable[[str, str | None], str]
-"""(argument, value as Python writes it or None) → how the reader would write it."""
-
-
-def in_python(argument: str, value: str | None = None) -> str:
-    """An argument as a Python user writes it: ``hemi`` or ``hemi='both'``."""
-    return argument if value is None else f"{argument}={value}"
-
-
-def as_reference(argument: str, value: str | None = None) -> str:
-    """An argument as a text refers to it: ``{hemi}`` or ``{hemi='both'}``."""
-    return f"{{{in_python(argument, value)}}}"
-
-
-def literal(text: object) -> str:
-    """Text from outside (a name, a value), safe inside a text that may refer to arguments."""
-    return str(text).replace("{", "{{").replace("}", "}}")
-
-
-# what acts on a terminal or a page instead of being shown: controls, line separators, directions of
-# writing, halves of characters (bytes of a file's name that are not UTF-8), marks and tags that
-# cannot be seen
+# Characters that act on a terminal or a page instead of being shown: controls, line separators,
+# directions of writing, invisible marks and tags, and halves of characters, which stand for bytes
+# of a file name that are not UTF-8.
 UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\U000e0000-\U000e007f]"
 )
-_LONGEST_NAME = 300
+# Longest name of a file, and longest value, that a message shows as a whole.
+LONGEST_NAME = 300
+LONGEST_VALUE = 200
 
 
 def escaped(text: object, keep: str = "") -> str:
-    r"""Text from outside with what cannot be shown as escapes (\x1b, \u202e); a byte that is not
-    UTF-8 is \xe9.
+    r"""Return text from outside with what cannot be shown as escapes (\x1b, \u202e).
+
+    A byte that is not UTF-8 becomes \xe9. Characters in `keep` stay.
     """
 
     def escape(match: re.Match[str]) -> str:
         code = ord(match[0])
         if match[0] in keep:
             return match[0]
+        # Python decodes bytes of file names that are not UTF-8 to this range.
         if 0xDC80 <= code <= 0xDCFF:
             code -= 0xDC00
-        return (
-            f"\\x{code:02x}"
-            if code < 256
-            else f"\\u{code:04x}"
-            if code < 65536
-            else f"\\U{code:08x}"
-        )
+        if code < 256:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
     return UNSAFE.sub(escape, str(text))
 
 
 def named(path: object) -> str:
-    """The name of a file for a message: escaped, and its middle left out where it is very long."""
+    """Return the name of a file for a message: escaped, and shortened where it is very long."""
     text = escaped(path)
-    return text if len(text) <= _LONGEST_NAME else f"{text[:120]}...{text[-160:]}"
+    return text if len(text) <= LONGEST_NAME else f"{text[:120]}...{text[-160:]}"
 
 
-def render(text: str, naming: Naming = in_python) -> str:
-    """A text with its references to arguments written the reader's way; doubled braces are single
-    ones.
-
-    Braces that hold no argument stand for themselves: part of the text may come from a file.
-    """
-    found, place = [], 0
-    while place < len(text):
-        if text[place : place + 2] in ("{{", "}}"):
-            found.append(text[place])
-            place += 2
-            continue
-        end = text.find("}", place) if text[place] == "{" else -1
-        argument, equals, value = text[place + 1 : end].partition("=") if end > 0 else ("", "", "")
-        if argument.isidentifier():
-            found.append(naming(argument, value if equals else None))
-            place = end + 1
-        else:
-            found.append(text[place])
-            place += 1
-    return "".join(found)
+def shown(value: Any) -> str:
+    """Return a value as Python writes it, short enough for a message."""
+    text = escaped(repr(value))
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
 
 
-def counted(n: int, what: str) -> str:
-    """A number of things as text: 1 subject, 2 subjects."""
-    return f"{n} {what}{'s' * (n != 1)}"
-
-
-class Phrase(str):
-    """A description of what was found, shown as it stands: ``Phrase("an array of shape (3,)")``."""
-
-    __slots__ = ()
-
-
-class Problem(str):
-    """What is wrong with one of several files, and the cause that they share: many are shown as one
-    line.
-    """
-
-    __slots__ = ("cause",)
-    cause: str
-
-    def __new__(cls, text: str, cause: str) -> Problem:
-        made = super().__new__(cls, text)
-        made.cause = cause
-        return made
+def plural(n: int, noun: str) -> str:
+    """Return a number of things as text: 1 subject, 2 subjects."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 class ArgumentError(ValueError):
@@ -124,31 +68,18 @@ class ArgumentError(ValueError):
     Parameters
     ----------
     argument : str
-        Name of the argument, as in Python. The command line shows the option in its place.
+        Name of the argument, as in Python.
     message : str
-        What was found and what to do, as in "must be a whole number ≥ 1; found 0". Shown as it is,
-        after the argument. A remedy names the option and the argument:
-        "pass --overwrite (overwrite=True)".
+        What was found and what to do, as in "must be a whole number ≥ 1; found 0".
     """
 
-    def __init__(self, argument: str, message: object, expected: str | None = None) -> None:
-        # With `expected`, the older form (argument, found, expected): rooms that still use it are
-        # being rewritten, and then this parameter and `describe` go.
-        self.argument, self.message, self.expected = argument, message, expected
-        self.found = message
-        super().__init__(argument, message, expected)
-
-    def describe(self, naming: Naming = in_python) -> str:
-        """The message, with the argument named the reader's way."""
-        if self.expected is None:
-            return f"{naming(self.argument, None)}: {escaped(self.message)}"
-        expected = render(self.expected, naming)
-        sentence = self.expected[:1] == "{" or self.expected[:1].isupper()
-        text = expected if sentence else f"{naming(self.argument, None)} must be {expected}"
-        return text if self.message is None else f"{text}; found {shown(self.message)}"
+    def __init__(self, argument: str, message: str) -> None:
+        self.argument = argument
+        self.message = escaped(message)
+        super().__init__(argument, message)
 
     def __str__(self) -> str:
-        return self.describe()
+        return f"{self.argument}: {self.message}"
 
 
 class ExistsError(FileExistsError):
@@ -159,20 +90,17 @@ class ExistsError(FileExistsError):
     path : str or path
         The file or folder.
     problem : str
-        What this means and what to do, as in "PATH PROBLEM"; may refer to arguments in braces.
+        What this means and what to do, as in "PATH PROBLEM".
     """
 
     def __init__(
         self,
         path: str | PathLike[str],
-        problem: str = "exists; pass {overwrite=True} to replace it",
+        problem: str = "exists; pass --overwrite (overwrite=True) to replace it",
     ) -> None:
-        self.path, self.problem = str(path), problem
-        super().__init__(self.describe())
-
-    def describe(self, naming: Naming = in_python) -> str:
-        """The message, with arguments named the reader's way."""
-        return f"{named(self.path)} {escaped(render(self.problem, naming))}"
+        self.path = str(path)
+        self.problem = problem
+        super().__init__(f"{named(path)} {escaped(problem)}")
 
 
 class DivergenceError(ValueError):
@@ -187,19 +115,16 @@ class FileError(ValueError):
     path : str or path
         File, folder, subject or argument with the problem.
     problem : str
-        What is wrong and what to do; may refer to arguments in braces.
+        What is wrong and what to do.
     """
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:
-        self.path, self.problem = str(path), problem
+        self.path = str(path)
+        self.problem = problem
         super().__init__(self.path, problem)
 
-    def describe(self, naming: Naming = in_python) -> str:
-        """The message, with arguments named the reader's way."""
-        return f"{named(self.path)}: {escaped(render(self.problem, naming))}"
-
     def __str__(self) -> str:
-        return self.describe()
+        return f"{named(self.path)}: {escaped(self.problem)}"
 
 
 class ModelFileError(FileError):
@@ -207,26 +132,57 @@ class ModelFileError(FileError):
 
 
 class ClusterError(ValueError):
-    """A dask cluster failed.
+    """Workers on other processes or machines failed.
 
     Parameters
     ----------
     step : str
         What was being computed, as in "a pass over the maps".
     problem : str
-        What happened and what to do; may refer to arguments in braces.
+        What happened and what to do.
     """
 
     def __init__(self, step: str, problem: str) -> None:
-        self.step, self.problem = step, problem
+        self.step = step
+        self.problem = problem
         super().__init__(step, problem)
 
-    def describe(self, naming: Naming = in_python) -> str:
-        """The message, with arguments named the reader's way."""
-        return f"{self.step}: {render(self.problem, naming)}"
-
     def __str__(self) -> str:
-        return self.describe()
+        return f"{self.step}: {escaped(self.problem)}"
+
+
+class Problem(str):
+    """What is wrong with one of several files, and the cause they share.
+
+    Files with the same cause are shown as one line.
+    """
+
+    __slots__ = ("cause",)
+    cause: str
+
+    def __new__(cls, text: str, cause: str) -> Problem:
+        problem = super().__new__(cls, text)
+        problem.cause = cause
+        return problem
+
+
+# What a problem of a cohort may be about, besides files and subjects.
+COHORT_ARGUMENTS = (
+    "paths",
+    "participants",
+    "exclude",
+    "mask",
+    "mesh",
+    "subjects",
+    "smoothing",
+    "target",
+    "entities",
+    "sessions",
+    "hemisphere",
+    "spheres",
+)
+# Causes that a message lists.
+MOST_CAUSES = 50
 
 
 class CohortError(FileError):
@@ -235,26 +191,8 @@ class CohortError(FileError):
     Attributes
     ----------
     problems : tuple of (str, str)
-        Where and what, for each problem; `path` and `problem` are those of the first.
+        File, subject or argument, and what is wrong with it; `path` and `problem` are the first.
     """
-
-    MOST_LISTED = 50
-    """Causes that are listed."""
-    ARGUMENTS = (
-        *(
-            "paths",
-            "participants",
-            "exclude",
-            "mask",
-            "mesh",
-            "subjects",
-            "smoothing",
-            "target",
-            "entities",
-        ),
-        *("sessions", "hemisphere", "spheres"),
-    )
-    """What a problem may be about, besides files and subjects."""
 
     def __init__(self, path: str | PathLike[str], problem: str) -> None:
         super().__init__(self.place(path), problem)
@@ -262,58 +200,44 @@ class CohortError(FileError):
 
     @classmethod
     def place(cls, path: str | PathLike[str]) -> str:
-        """A path as text that is not taken for an argument: ./subjects."""
-        return (
-            f"./{path}" if isinstance(path, PathLike) and str(path) in cls.ARGUMENTS else str(path)
-        )
+        """Return a path as text that cannot be taken for an argument: ./subjects."""
+        is_ambiguous = isinstance(path, PathLike) and str(path) in COHORT_ARGUMENTS
+        return f"./{path}" if is_ambiguous else str(path)
 
     @classmethod
     def of(cls, problems: Sequence[tuple[str, str]]) -> CohortError:
-        """One error about several files, at least one."""
+        """Return one error about several files, at least one."""
         error = cls(*problems[0])
         error.problems = tuple(problems)
         return error
 
-    def lines(self, naming: Naming = in_python) -> list[str]:
-        """One line per cause, with two examples where it has more, and one that counts all problems
-        if several.
+    def lines(self, name_argument: Callable[[str], str] = str) -> list[str]:
+        """Return one line per cause, with two examples where it has more.
+
+        Several problems are counted in a first line. `name_argument` says how the reader writes an
+        argument.
         """
-        causes: dict[str, list[tuple[str, str]]] = {}
-        for where, what in self.problems:
-            causes.setdefault(getattr(what, "cause", what), []).append((where, what))
+        by_cause: dict[str, list[tuple[str, str]]] = {}
+        for place, text in self.problems:
+            name = name_argument(place) if place in COHORT_ARGUMENTS else named(place)
+            by_cause.setdefault(getattr(text, "cause", text), []).append((name, text))
         lines = []
-        for cause, found in causes.items():
-            places = [
-                naming(where, None) if where in self.ARGUMENTS else named(where)
-                for where, _ in found
-            ]
-            if len(found) <= 2:
-                lines += [
-                    f"{place}: {escaped(render(what, naming))}"
-                    for place, (_, what) in zip(places, found, strict=True)
-                ]
+        for cause, problems in by_cause.items():
+            if len(problems) <= 2:
+                lines += [f"{name}: {escaped(text)}" for name, text in problems]
             else:
-                lines.append(
-                    f"{places[0]}, {places[1]} and {len(found) - 2} more: {escaped(render(cause, naming))}"
-                )
+                names = f"{problems[0][0]}, {problems[1][0]} and {len(problems) - 2} more"
+                lines.append(f"{names}: {escaped(cause)}")
         if len(self.problems) == 1:
             return lines
-        more = (
-            [f"... and {len(lines) - self.MOST_LISTED} more causes"]
-            if len(lines) > self.MOST_LISTED
-            else []
-        )
-        return [f"{len(self.problems)} problems:", *lines[: self.MOST_LISTED], *more]
+        first = f"{len(self.problems)} problems:"
+        n_hidden = len(lines) - MOST_CAUSES
+        rest = [f"... and {n_hidden} more causes"] if n_hidden > 0 else []
+        return [first, *lines[:MOST_CAUSES], *rest]
 
-    def describe(self, naming: Naming = in_python) -> str:
-        return "\n  ".join(self.lines(naming))
+    def __str__(self) -> str:
+        return "\n  ".join(self.lines())
 
 
 class RemoteError(CohortError):
     """A store behind a URL cannot be read; `path` is the URL of the file."""
-
-
-def shown(found: Any) -> str:
-    """What was found, short enough for a message."""
-    text = escaped(found if isinstance(found, Phrase) else repr(found))
-    return text if len(text) <= 200 else f"{text[:197]}..."

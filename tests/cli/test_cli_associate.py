@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,15 @@ import numpy as np
 import pytest
 
 import icofactor as ico
-from icofactor.cli.main import main
-from icofactor.io.atomic import alone_in
+from helpers.commands import run_cli
+from helpers.sidecars import undescribed
 from icofactor.io.tables import read_table
 from icofactor.results.associations import write_associations
 
 N = 40
-FEW = ["--permutations", "99", "--bootstrap", "50"]
-TABLES = (
-    *(
-        "associations",
-        "associations_coefficients",
-        "associations_expected",
-        "associations_adjusted",
-    ),
-    *("pls", "pls_variables", "normative"),
-)
+FEW = "--permutations 99 --bootstrap 50"
+ASSOCIATIONS = [f"associations{end}" for end in ("", "_adjusted", "_coefficients", "_expected")]
+TABLES = (*ASSOCIATIONS, "pls", "pls_variables", "normative")
 MAPS = "hemi-L_space-fsaverage_den-642_desc-icofactor_effects.shape.gii"
 
 
@@ -44,28 +37,23 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tables(fitted: Path) -> Path:
     """Tables about these people: more columns, gaps, behaviour."""
-    place = fitted.parent
+    folder = fitted.parent
     names = read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
-    people = {
-        "participant_id": names[::-1],
-        "iq": [90 + i % 13 for i in range(N)],
-    }  # in another order
+    people = {"participant_id": names[::-1], "iq": [90 + i % 13 for i in range(N)]}
     people["group"] = ["control" if i % 3 else "patient" for i in range(N)]
     people["family"] = [str(i // 2) for i in range(N)]
     people |= {"double": [2 * iq for iq in people["iq"]], "study": ["one"] * N}
-    people["arm"] = [
-        "b" if group == "control" and i % 2 else "a" for i, group in enumerate(people["group"])
-    ]
-    write(place / "people.tsv", people)
-    write(place / "gaps.tsv", {**people, "iq": ["n/a", *people["iq"][1:]]})
-    write(place / "twice.tsv", {name: [*values, values[0]] for name, values in people.items()})
-    write(place / "strangers.tsv", {**people, "participant_id": [f"x{i}" for i in range(N)]})
-    write(place / "nameless.tsv", {"iq": people["iq"]})
+    people["arm"] = ["b" if i % 3 and i % 2 else "a" for i in range(N)]
+    write(folder / "people.tsv", people)
+    write(folder / "gaps.tsv", {**people, "iq": ["n/a", *people["iq"][1:]]})
+    write(folder / "twice.tsv", {name: [*values, values[0]] for name, values in people.items()})
+    write(folder / "strangers.tsv", {**people, "participant_id": [f"x{i}" for i in range(N)]})
+    write(folder / "nameless.tsv", {"iq": people["iq"]})
     write(
-        place / "behaviour.tsv",
+        folder / "behaviour.tsv",
         {"participant_id": names, "memory": range(N), "speed": [i % 7 for i in range(N)]},
     )
-    return place
+    return folder
 
 
 def write(path: Path, columns: dict[str, Any]) -> None:
@@ -77,94 +65,58 @@ def write(path: Path, columns: dict[str, Any]) -> None:
 
 def test_tables_and_maps(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = [
-        "associate",
-        str(fitted),
-        "--formula",
-        "age + sex",
-        "--contrast",
-        "age: 60 - 30",
-        *FEW,
-        "-o",
-        str(out),
-    ]
-    assert main(words) == 0
+    contrast = ["--contrast", "age: 60 - 30"]
+    assert run_cli(f"associate {fitted} --formula age+sex -o {out}", FEW, contrast) == 0
     table = read_table(out / "associations.tsv")[0]
     assert table["kind"] == ["term"] * 6 + ["contrast"] * 3
     assert table["term"] == ["age"] * 3 + ["sex"] * 3 + ["age: 60 - 30"] * 3
     model = ico.load_model(fitted / "model.zip")
     people = read_table(fitted / "desc-icofactor_participants.tsv")[0]
-    found = ico.associate(model, people, "age + sex", contrast="age: 60 - 30", n_permutations=99)
+    associations = ico.associate(
+        model, people, "age + sex", contrast="age: 60 - 30", n_permutations=99
+    )
     for column in ("estimate", "p_corrected", "p_corrected_all"):
-        expected = np.concatenate([found.table[column], found.contrasts[column]])
+        expected = np.concatenate([associations.table[column], associations.contrasts[column]])
         np.testing.assert_allclose(np.array(table[column], dtype=float), expected, rtol=1e-8)
-    about = json.loads((out / "associations.json").read_text(encoding="utf-8"))
-    assert set(table) <= set(about) and about["cells"]["sex"] == found.settings["cells"]["sex"]
-    assert about["loadings"]["sha256"] and about["formula"] == "age + sex"
-    assert read_table(out / "associations_coefficients.tsv")[0]["column"][3:6] == ["age"] * 3
-    expected, adjusted = (
-        read_table(out / f"associations_{name}.tsv")[0] for name in ("expected", "adjusted")
-    )
-    assert expected["column"].count("sex") == 2 * 3 and expected["column"].count("age") == 50 * 3
+    record = json.loads((out / "associations.json").read_text(encoding="utf-8"))
     assert (
-        adjusted["participant_id"] == 2 * people["participant_id"]
-        and adjusted["value"][N:] == people["sex"]
+        set(table) <= set(record)
+        and record["cells"]["sex"] == associations.settings["cells"]["sex"]
     )
+    assert record["loadings"]["sha256"] and record["formula"] == "age+sex"
+    assert read_table(out / "associations_coefficients.tsv")[0]["column"][3:6] == ["age"] * 3
+    expected = read_table(out / "associations_expected.tsv")[0]["column"]
+    assert expected.count("sex") == 2 * 3 and expected.count("age") == 50 * 3
+    adjusted = read_table(out / "associations_adjusted.tsv")[0]
+    assert adjusted["participant_id"] == 2 * people["participant_id"]
+    assert adjusted["value"][N:] == people["sex"]
     np.testing.assert_allclose(
-        np.array(adjusted["component02"][:N], dtype=float), found.adjusted("age")[1][:, 1]
+        np.array(adjusted["component02"][:N], dtype=float), associations.adjusted("age")[1][:, 1]
     )
     maps = nib.load(out / MAPS)
-    assert [one.metadata["Name"] for one in maps.darrays] == ["age", "sex", "age: 60 - 30"]
-    expected = found.table["estimate"][:3] @ model.components_
+    assert [array.metadata["Name"] for array in maps.darrays] == ["age", "sex", "age: 60 - 30"]
+    expected = associations.table["estimate"][:3] @ model.components_
     np.testing.assert_allclose(maps.darrays[0].data, expected.astype(np.float32))
-    assert "of 9 tests have p < 0.05" in capsys.readouterr().out
 
 
 def test_behaviour_reference_and_families(fitted: Path, tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = [
-        "associate",
-        str(fitted),
-        "--participants",
-        str(tables / "people.tsv"),
-        *FEW,
-        "-o",
-        str(out),
-        "-q",
-    ]
-    more = [
-        "--pls",
-        str(tables / "behaviour.tsv"),
-        "--reference",
-        "group=control",
-        "--smooth",
-        "iq=3",
-    ]
-    assert main([*words, "--formula", "group", "--groups", "family", *more]) == 0
+    words = f"associate {fitted} --participants {tables}/people.tsv -o {out} -q --formula group"
+    options = f"--pls {tables}/behaviour.tsv --reference group=control --smooth iq=3"
+    assert run_cli(words, "--groups family", options, FEW) == 0
     assert json.loads((out / "associations.json").read_text())["n_groups"] == N // 2
     assert set(read_table(out / "associations.tsv")[0]["term"]) == {"s(iq)", "group"}
     assert read_table(out / "pls.tsv")[0]["latent_variable"] == ["1", "2"]
     assert read_table(out / "pls_variables.tsv")[0]["variable"][-2:] == ["memory", "speed"]
     assert (out / "pls.png").stat().st_size > 1000
     scores = read_table(out / "normative.tsv")[0]
-    assert (
-        scores["participant_id"]
-        == read_table(fitted / "desc-icofactor_loadings.tsv")[0]["participant_id"]
-    )
+    loadings = read_table(fitted / "desc-icofactor_loadings.tsv")[0]
+    assert scores["participant_id"] == loadings["participant_id"]
     assert scores["reference"].count("1") == N - 14 and "s(iq)" not in scores
     written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert written == {
-        *(f"{name}{end}" for name in TABLES for end in (".tsv", ".json")),
-        MAPS,
-        "pls.png",
-    }
-    for name in TABLES:  # says what every column holds
-        columns, about = (
-            read_table(out / f"{name}.tsv")[0],
-            json.loads((out / f"{name}.json").read_text()),
-        )
-        assert all(about[column]["Description"] for column in columns), name
-        assert about["loadings"]["sha256"]
+    tables_written = {f"{name}{end}" for name in TABLES for end in (".tsv", ".json")}
+    assert written == {*tables_written, MAPS, "pls.png"}
+    assert not undescribed(out)
 
 
 def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None:
@@ -177,27 +129,19 @@ def test_a_table_of_loadings_with_sessions(fitted: Path, tmp_path: Path) -> None
     }
     write(tmp_path / "scans.tsv", {"participant_id": names, "session_id": sessions, **values})
     order = np.random.default_rng(0).permutation(2 * N)
-    table = {
-        "participant_id": names,
-        "session_id": sessions,
-        "age": [20 + i % 31 for i in range(2 * N)],
-    }
-    write(
-        tmp_path / "ages.tsv", {name: [column[i] for i in order] for name, column in table.items()}
+    ages = [20 + i % 31 for i in range(2 * N)]
+    table = {"participant_id": names, "session_id": sessions, "age": ages}
+    shuffled = {name: [column[i] for i in order] for name, column in table.items()}
+    write(tmp_path / "ages.tsv", shuffled)
+    options = {"participants": tmp_path / "ages.tsv", "n_permutations": 50}
+    written_files = write_associations(tmp_path / "scans.tsv", tmp_path / "out", "age", **options)
+    assert (
+        written_files.associations is not None
+        and written_files.associations.settings["n_groups"] == N
     )
-    done = write_associations(
-        tmp_path / "scans.tsv",
-        tmp_path / "out",
-        "age",
-        participants=tmp_path / "ages.tsv",
-        n_permutations=50,
-    )
-    assert done.associations is not None and done.associations.settings["n_groups"] == N
-    np.testing.assert_array_equal(done.associations.design.X[:, 1], table["age"])
-    names = (f"associations{end}" for end in ("", "_adjusted", "_coefficients", "_expected"))
-    assert [file.name for file in done.files] == [
-        f"{name}{end}" for name in names for end in (".json", ".tsv")
-    ]
+    np.testing.assert_array_equal(written_files.associations.design.X[:, 1], table["age"])
+    names = [f"{name}{end}" for name in ASSOCIATIONS for end in (".json", ".tsv")]
+    assert [file.name for file in written_files.files] == names
 
 
 def test_results_join_the_fit_and_leave_with_it(
@@ -208,115 +152,65 @@ def test_results_join_the_fit_and_leave_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("icofactor.results.comparison.draw_pairs", lambda *_: None)  # slow
-    own = tmp_path / "fit"
-    shutil.copytree(fitted, own)
-    words = ["associate", str(own), "--formula", "age", *FEW, "-q"]
-    assert main(words) == 0 and (own / MAPS).is_file()
-    assert main(words) == 2 and "--overwrite" in capsys.readouterr().err
-    assert main([*words, "--overwrite"]) == 0
-    more = [
-        "--pls",
-        str(tables / "behaviour.tsv"),
-        "--reference",
-        "sex=F",
-        "--formula",
-        "age",
-        "--overwrite",
-    ]
-    assert main(["associate", str(own), *more, *FEW, "-q"]) == 0
-    assert main(["compare", str(own), str(fitted), "-o", str(own), "--spins", "2", "-q"]) == 0
-    left = ("associations", "effects", "pls", "normative", "comparison")
-    beside = lambda: {word for word in left for path in own.iterdir() if word in path.name}
-    assert beside() == set(left)
+    copy = tmp_path / "fit"
+    shutil.copytree(fitted, copy)
+    words = f"associate {copy} --formula age {FEW} -q"
+    assert run_cli(words) == 0 and (copy / MAPS).is_file()
+    assert run_cli(words) == 2 and "--overwrite" in capsys.readouterr().err
+    assert run_cli(words, "--overwrite") == 0
+    options = f"--pls {tables}/behaviour.tsv --reference sex=F --formula age --overwrite"
+    assert run_cli(f"associate {copy}", options, FEW, "-q") == 0
+    assert run_cli(f"compare {copy} {fitted} -o {copy} --spins 2 -q") == 0
+
+    def additions() -> set[str]:
+        kinds = ("associations", "effects", "pls", "normative", "comparison")
+        return {kind for kind in kinds if list(copy.glob(f"*{kind}*"))}
+
+    assert len(additions()) == 5
     cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3", random_state=1)
     model = ico.CorticalFactorization(3, n_starts=2, level=1)
-    ico.fit_cohort(cohort, model, own, figures=False, overwrite=True)
-    assert not beside()
+    ico.fit_cohort(cohort, model, copy, figures=False, overwrite=True)
+    assert not additions()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="folders are locked on POSIX only")
-@pytest.mark.parametrize("command", ["associate", "select"])
-def test_no_other_fit_comes_between_reading_a_fit_and_looking_at_its_folder(
-    command: str, fitted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else results of the fit that was read would appear beside the other."""
-
-    def looks(*given: Any) -> None:
-        with pytest.raises(BlockingIOError), alone_in(fitted, wait=False):
-            pass
-        raise ValueError("seen")
-
-    monkeypatch.setattr("icofactor.results.associations._place", looks)
-    monkeypatch.setattr("icofactor.cli.select._places", looks)
-    with pytest.raises(ValueError, match="seen"):
-        if command == "associate":
-            write_associations(fitted, formula="age")
-        else:
-            main(
-                [
-                    "select",
-                    "--model",
-                    str(fitted),
-                    "--atlas",
-                    "none.annot",
-                    "-o",
-                    str(fitted),
-                    "--verbose",
-                ]
-            )
-
-
+# Words after `associate FIT`, and the option, column or file that the error is about.
 BAD = [
-    (["--formula", "agee"], "no column 'agee'; its columns: 'age', 'sex'"),
-    (
-        ["--formula", "__import__('os').system('true')"],
-        "--formula: '.' cannot be used in a formula",
-    ),
-    (["--formula", "age", "--groups", "family"], "no column 'family'"),
-    (["--formula", "age", "--contrast", "sex: F - M"], "--contrast must be of the form"),
-    (["--formula", "age", "--permutations", "-1"], "--permutations must be a whole number"),
-    (["--formula", "age", "--smooth", "age=x"], "--smooth must be columns"),
-    (
-        ["--formula", "iq + double", "--participants", "people.tsv"],
-        "--formula: double cannot be distinguished from iq",
-    ),
-    (
-        ["--formula", "iq + study", "--participants", "people.tsv"],
-        "'study' is one in all rows: leave it out",
-    ),
-    (
-        ["--formula", "group:arm", "--participants", "people.tsv"],
-        "nobody has arm b and group patient: leave out",
-    ),
-    (
-        ["--formula", "iq", "--participants", "gaps.tsv"],
-        "leave these rows out with --missing-covariates skip",
-    ),
-    (["--formula", "iq", "--participants", "twice.tsv"], "more than once"),
-    (["--formula", "iq", "--participants", "strangers.tsv"], "lists none of the people"),
-    (["--formula", "iq", "--participants", "nameless.tsv"], "has no column participant_id"),
-    (["--formula", "iq", "--participants", "nowhere.tsv"], "nowhere.tsv"),
-    (["--pls", "people.tsv"], "--pls: column 'group' must contain numbers; found 'patient'"),
-    (["--reference", "sex=Q"], "--reference must be a value in that column: F, M"),
-    ([], "Nothing to do: give --formula, --pls or --reference"),
-    (["--formula", "age", "--random-seed", "-1"], "--random-seed must be a whole number ≥ 0"),
-    (["--reference", "group"], "--reference must be of the form COLUMN=VALUE"),
+    ("--formula agee", "'agee'"),
+    ("--formula __import__('os').system('true')", "--formula"),
+    ("--formula age --groups family", "'family'"),
+    ("--formula age --contrast sex:F-M", "--contrast"),
+    ("--formula age --permutations -1", "--permutations"),
+    ("--formula age --smooth age=x", "--smooth"),
+    ("--formula age --random-seed -1", "--random-seed"),
+    ("--formula iq+double --participants people.tsv", "double"),
+    ("--formula iq+study --participants people.tsv", "study"),
+    ("--formula group:arm --participants people.tsv", "arm"),
+    ("--formula iq --participants gaps.tsv", "--missing-covariates skip"),
+    ("--formula iq --participants twice.tsv", "twice.tsv"),
+    ("--formula iq --participants strangers.tsv", "strangers.tsv"),
+    ("--formula iq --participants nameless.tsv", "participant_id"),
+    ("--formula iq --participants nowhere.tsv", "nowhere.tsv"),
+    ("--pls people.tsv", "--pls"),
+    ("--reference sex=Q", "--reference"),
+    ("--reference group", "--reference"),
+    ("", "--formula"),
 ]
 
 
-@pytest.mark.parametrize(("words", "says"), BAD)
+@pytest.mark.parametrize(("words", "subject"), BAD)
 def test_bad_input_is_one_line_and_nothing_written(
-    words: list[str],
-    says: str,
+    words: str,
+    subject: str,
     fitted: Path,
     tables: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = [str(tables / word) if word.endswith(".tsv") else word for word in words]
-    assert main(["associate", str(fitted), *given, "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert says in said and said.startswith("icofactor associate: ") and said.count("\n") == 1
+    words = re.sub(r"(\w+\.tsv)", rf"{tables}/\1", words)
+    assert run_cli(f"associate {fitted}", words, f"-o {tmp_path}/out") == 2
+    message = capsys.readouterr().err
+    assert message.startswith("icofactor associate: ") and message.count("\n") == 1
+    assert subject in message
     assert not (tmp_path / "out").exists()
 
 
@@ -325,20 +219,8 @@ def test_what_is_not_a_fit(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.tsv").write_text("a\tb\n1\t2\n")
-    for place in ("empty", "notes.tsv", "nowhere", str(fitted / "model.zip")):
-        assert (
-            main(
-                [
-                    "associate",
-                    str(tmp_path / place),
-                    "--formula",
-                    "age",
-                    "-o",
-                    str(tmp_path / "out"),
-                ]
-            )
-            == 2
-        )
+    for folder in ("empty", "notes.tsv", "nowhere", str(fitted / "model.zip")):
+        assert run_cli(f"associate {tmp_path}/{folder} --formula age -o {tmp_path}/out") == 2
         assert capsys.readouterr().err.count("\n") == 1
     write(tmp_path / "loadings.tsv", {"participant_id": ["a"], "component01": [1]})
-    assert main(["associate", str(tmp_path / "loadings.tsv"), "--formula", "age"]) == 2
+    assert run_cli(f"associate {tmp_path}/loadings.tsv --formula age") == 2

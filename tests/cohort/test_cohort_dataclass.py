@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.refusals import refused
 from icofactor.cohort.cohort import Cohort, Truth
 from icofactor.cohort.load import load_cohort
 from icofactor.cohort.simulate import simulate_cohort
@@ -47,40 +48,27 @@ HALF = np.arange(SITES.n) % 2 == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "argument", "message"),
+    ("argument", "changes"),
     [
-        (
-            {"X": np.ones((3, SITES.n - 1))},
-            "X",
-            rf"has {SITES.n} sites; found {SITES.n - 1} columns",
-        ),
-        ({"X": np.ones(SITES.n)}, "X", "two dimensions"),
-        ({"X": np.ones((0, SITES.n)), "subjects": ()}, "X", "at least one row"),
-        ({"subjects": ("a", "b")}, "subjects", "as X has rows, 3; found 2"),
-        ({"subjects": ("a", "b", "a")}, "subjects", "'a' occurs 2 times"),
-        ({"hemisphere": "top"}, "hemisphere", "found 'top'"),
-        ({"hemisphere": "both"}, "hemisphere", r"needs sites of 2 hemisphere\(s\).* has 1"),
-        ({"mask": np.ones(SITES.n)}, "mask", "boolean"),
-        ({"mask": np.ones(3, dtype=bool)}, "mask", "one entry per site"),
-        ({"mask": np.zeros(SITES.n, dtype=bool)}, "mask", "mask must be true at one site or more"),
-        ({"participants": {"age": [1, 2]}}, "participants", "found 2 values in 'age'"),
-        ({"X": NAN}, "X", "subject 'a' has nan at site 0"),
-        (
-            {"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF},
-            "X",
-            "subject 'a' has nan at site 0",
-        ),
-        (
-            {"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))},
-            "truth",
-            r"the shape of X, \(3, ",
-        ),
+        ("X", {"X": np.ones((3, SITES.n - 1))}),
+        ("X", {"X": np.ones(SITES.n)}),
+        ("X", {"X": np.ones((0, SITES.n)), "subjects": ()}),
+        ("subjects", {"subjects": ("a", "b")}),
+        ("subjects", {"subjects": ("a", "b", "a")}),
+        ("hemisphere", {"hemisphere": "top"}),
+        ("hemisphere", {"hemisphere": "both"}),
+        ("mask", {"mask": np.ones(SITES.n)}),
+        ("mask", {"mask": np.ones(3, dtype=bool)}),
+        ("mask", {"mask": np.zeros(SITES.n, dtype=bool)}),
+        ("participants", {"participants": {"age": [1, 2]}}),
+        ("X", {"X": NAN}),
+        ("X", {"X": np.where(HALF, np.nan, 1.0) * np.ones((3, 1)), "mask": HALF}),
+        ("truth", {"truth": Truth(np.ones((2, SITES.n)), np.ones((4, 2)))}),
     ],
 )
-def test_wrong_arguments_are_named(changes: dict[str, object], argument: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as caught:
+def test_wrong_arguments_are_named(argument: str, changes: dict[str, object]) -> None:
+    with refused(argument):
         make(**changes)
-    assert caught.value.argument == argument
 
 
 def test_masked_sites_may_be_nan() -> None:
@@ -89,7 +77,7 @@ def test_masked_sites_may_be_nan() -> None:
 
 
 def test_truth_must_agree_with_itself() -> None:
-    with pytest.raises(ValueError, match="found 2 and 3"):
+    with refused("loadings"):
         Truth(np.ones((2, 5)), np.ones((4, 3)))
 
 
@@ -133,7 +121,7 @@ def test_what_chooses_no_subjects(which: object) -> None:
 
 
 def test_a_subject_twice_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="unique"):
+    with refused("subjects"):
         make()[[0, 0]]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import (
     cifti_files,
-    fmriprep_tree,
     freesurfer_tree,
     gifti_files,
     hemispheres,
@@ -23,9 +23,9 @@ from helpers.trees import (
     write_mgh,
     write_npz,
 )
+from icofactor import load_cohort
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
-from icofactor.errors import CohortError
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
@@ -44,9 +44,9 @@ def columns(hemisphere: str, n: int = N) -> slice:
 
 
 def check(cohort: Any, X: np.ndarray, used: np.ndarray, hemisphere: str, ids: list[str]) -> None:
-    np.testing.assert_array_equal(cohort.X, X)
+    assert_array_equal(cohort.X, X)
     assert cohort.X.dtype == np.float32 and cohort.X.flags.c_contiguous
-    np.testing.assert_array_equal(cohort.mask, used)
+    assert_array_equal(cohort.mask, used)
     assert cohort.hemisphere == hemisphere and list(cohort.subjects) == ids
     assert list(cohort.participants["participant_id"]) == ids
     assert (cohort.modality, cohort.units) == ("thickness", "mm")
@@ -68,7 +68,7 @@ def test_real_subjects_come_back_from_every_format(tmp_path: Path, data_folder: 
     write_npz(tmp_path / "thickness.npz", ids, maps)
     for place in ("freesurfer", "gifti", "cifti", "thickness.npz"):
         for hemisphere in SIDES:
-            cohort = ico.load_cohort(tmp_path / place, hemisphere=hemisphere)
+            cohort = load_cohort(tmp_path / place, hemisphere=hemisphere)
             part = columns(hemisphere, 10242)
             check(cohort, real[:, part], cortex[part], hemisphere, ids)
             assert cohort.sites.name == "fsaverage5"
@@ -96,16 +96,12 @@ def test_real_subjects_on_the_hcp_mesh(tmp_path: Path, data_folder: Path) -> Non
     used = np.concatenate(list(cortex.values()))
     X = np.concatenate(list(maps.values()), axis=1)
     cifti_files(tmp_path / "59412", names(N_REAL), maps, cortex)
-    check(ico.load_cohort(tmp_path / "59412", mesh=spheres), X, used, "both", names(N_REAL))
-    right = ico.load_cohort(
-        tmp_path / "59412", mesh=spheres, hemisphere="right", participants=names(20)
-    )
-    check(right, maps["right"][:20], cortex["right"], "right", names(20))
+    check(load_cohort(tmp_path / "59412", mesh=spheres), X, used, "both", names(N_REAL))
     cifti_files(tmp_path / "64984", names(5), {side: rows[:5] for side, rows in maps.items()})
-    given = ico.load_cohort(tmp_path / "64984", mesh=spheres)
+    given = load_cohort(tmp_path / "64984", mesh=spheres)
     check(given, X[:5], used, "both", names(5))
     for mesh in (None, "fs_LR_32k"):
-        known = ico.load_cohort(tmp_path / "64984", mesh=mesh)
+        known = load_cohort(tmp_path / "64984", mesh=mesh)
         check(known, X[:5], used, "both", names(5))
         assert same_sites(known.sites, given.sites)
 
@@ -114,9 +110,9 @@ def test_npz_brings_subjects_mask_and_columns(tmp_path: Path) -> None:
     filled = np.where(WALL, 7, X)
     np.savez(tmp_path / "a.npz", thickness=filled, subject=IDS, age=np.arange(5.0), cortex=~WALL)
     for hemisphere in SIDES:
-        cohort = ico.load_cohort(tmp_path / "a.npz", hemisphere=hemisphere)
+        cohort = load_cohort(tmp_path / "a.npz", hemisphere=hemisphere)
         check(cohort, filled[:, columns(hemisphere)], ~WALL[columns(hemisphere)], hemisphere, IDS)
-        np.testing.assert_array_equal(cohort.participants["age"], np.arange(5.0))
+        assert_array_equal(cohort.participants["age"], np.arange(5.0))
         assert cohort.provenance["mask"]["source"] == ["the files of maps"]
 
 
@@ -136,18 +132,18 @@ def _lists(tmp_path: Path) -> dict[str, Callable[[], Any]]:
 
 def test_lists_and_globs(tmp_path: Path) -> None:
     for paths in _lists(tmp_path).values():
-        check(ico.load_cohort(paths()), X, ~WALL, "both", IDS)
+        check(load_cohort(paths()), X, ~WALL, "both", IDS)
 
 
 def test_compressed_maps_and_threads(tmp_path: Path) -> None:
     tree = freesurfer_tree(tmp_path, IDS, hemispheres(X), target="fsaverage3", ending="mgz")
     for n_threads in (1, 8):
-        check(ico.load_cohort(tree, n_threads=n_threads), X, ~WALL, "both", IDS)
+        check(load_cohort(tree, n_threads=n_threads), X, ~WALL, "both", IDS)
 
 
 def test_provenance_lists_every_file(tmp_path: Path) -> None:
     tree = freesurfer_tree(tmp_path, IDS, hemispheres(X), target="fsaverage3")
-    provenance = ico.load_cohort(tree).provenance
+    provenance = load_cohort(tree).provenance
     assert len(provenance["inputs"]) == 10
     for record in provenance["inputs"]:
         data = Path(record["path"]).read_bytes()
@@ -157,7 +153,6 @@ def test_provenance_lists_every_file(tmp_path: Path) -> None:
             {"left": "lh.", "right": "rh."}[record["hemisphere"]]
         )
     assert provenance["mask"] == {"source": ["NaN or zero in every subject"], "left_out": 90}
-    assert any("thickness.fwhm10.fsaverage3" in step for step in provenance["steps"])
 
 
 # Files with one map per subject
@@ -167,35 +162,24 @@ def test_pair_of_files_with_all_subjects(tmp_path: Path) -> None:
     """As mris_preproc writes them; names of the subjects come from participants."""
     for side, rows in hemispheres(X).items():
         write_mgh(tmp_path / f"{side[0]}h.all.thickness.fsaverage3.mgz", rows)
-    cohort = ico.load_cohort(tmp_path, participants=IDS)
+    cohort = load_cohort(tmp_path, participants=IDS)
     check(cohort, X, ~WALL, "both", IDS)
     assert any("are the 5 subjects of participants" in step for step in cohort.provenance["steps"])
-    assert ico.load_cohort(tmp_path).subjects == (
+    assert load_cohort(tmp_path).subjects == (
         "map0001",
         "map0002",
         "map0003",
         "map0004",
         "map0005",
     )
-    check(ico.load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
-    with pytest.raises(CohortError, match=r"has 2 names; .* contains 5 maps"):
-        ico.load_cohort(tmp_path, subjects=IDS[:2])
-    with pytest.raises(
-        CohortError,
-        match="contains 5 maps without subject names; the participants table lists 3: list",
-    ):
-        ico.load_cohort(tmp_path, participants=IDS[:3])
-    # the table lists all maps and leaves out one, or lists what was left out before the file was made as well
-    some = ico.load_cohort(
-        tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]}
-    )
+    check(load_cohort(tmp_path, subjects=IDS), X, ~WALL, "both", IDS)
+    with refused("subjects"):
+        load_cohort(tmp_path, subjects=IDS[:2])
+    with refused("lh.all.thickness.fsaverage3.mgz"):
+        load_cohort(tmp_path, participants=IDS[:3])
+    # The table lists all maps and leaves out one.
+    some = load_cohort(tmp_path, participants={"participant_id": IDS, "exclude": [0, 1, 0, 0, 0]})
     check(some, X[[0, 2, 3, 4]], ~WALL, "both", [IDS[i] for i in (0, 2, 3, 4)])
-    more = {"participant_id": [*IDS[:2], "sub-gone", *IDS[2:]], "exclude": [0, 0, 1, 0, 0, 0]}
-    check(ico.load_cohort(tmp_path, participants=more), X, ~WALL, "both", IDS)
-    with pytest.raises(
-        CohortError, match="participants table lists 4 and leaves out 1 of them: list all 5 there"
-    ):
-        ico.load_cohort(tmp_path, participants={"participant_id": IDS[:4], "exclude": [0, 0, 0, 1]})
 
 
 def test_names_of_maps_are_subjects(tmp_path: Path) -> None:
@@ -203,11 +187,11 @@ def test_names_of_maps_are_subjects(tmp_path: Path) -> None:
     write_cifti(
         tmp_path / "all_thickness.dscalar.nii", maps, map_names=[f"{s}_thickness" for s in IDS]
     )
-    check(ico.load_cohort(tmp_path / "all_thickness.dscalar.nii"), X, ~WALL, "both", IDS)
+    check(load_cohort(tmp_path / "all_thickness.dscalar.nii"), X, ~WALL, "both", IDS)
     for side, rows in maps.items():
         write_gifti(tmp_path / f"{side[0]}h.thickness.func.gii", rows, side, IDS)
     chosen = [IDS[3], IDS[0]]
-    cohort = ico.load_cohort(str(tmp_path / "?h.thickness.func.gii"), participants=chosen)
+    cohort = load_cohort(str(tmp_path / "?h.thickness.func.gii"), participants=chosen)
     check(cohort, X[[3, 0]], ~WALL, "both", chosen)
 
 
@@ -217,21 +201,18 @@ def test_one_of_several_maps_of_each_subject(tmp_path: Path) -> None:
         write_cifti(
             tmp_path / f"{subject}.dscalar.nii", hemispheres(rows), map_names=["thickness", "other"]
         )
-    with pytest.raises(
-        CohortError,
-        match=r"5 problems:\n.*sub-002.* and 3 more: contain several maps, but one per subject",
-    ):
-        ico.load_cohort(tmp_path)
+    with refused("sub-001.dscalar.nii"):
+        load_cohort(tmp_path)
     check(
-        ico.load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"),
+        load_cohort(tmp_path, map_name="thickness", modality="thickness", units="mm"),
         X,
         ~WALL,
         "both",
         IDS,
     )
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, map_name=1).X, 2 * X + 1)
-    with pytest.raises(CohortError, match="has no map 'area'; it has 2 called thickness, other"):
-        ico.load_cohort(tmp_path, map_name="area")
+    assert_array_equal(load_cohort(tmp_path, map_name=1).X, 2 * X + 1)
+    with refused("sub-001.dscalar.nii"):
+        load_cohort(tmp_path, map_name="area")
 
 
 def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
@@ -239,20 +220,17 @@ def test_several_archives_are_one_cohort(tmp_path: Path) -> None:
     write_npz(
         tmp_path / "site2_thickness.npz", IDS[2:], hemispheres(X[2:]), age=np.array([3, 4, 5])
     )
-    cohort = ico.load_cohort(tmp_path)
+    cohort = load_cohort(tmp_path)
     check(cohort, X, ~WALL, "both", IDS)
-    np.testing.assert_array_equal(cohort.participants["age"], [1, 2, 3, 4, 5])
+    assert_array_equal(cohort.participants["age"], [1, 2, 3, 4, 5])
 
 
 def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
     faces = (RNG.random((3, 1280)) + 1).astype(np.float32)
     np.save(tmp_path / "faces.npy", faces)
-    with pytest.raises(
-        CohortError,
-        match="has 1280 sites and does not name its hemisphere; pass hemisphere='left' or 'right'",
-    ):
-        ico.load_cohort(tmp_path / "faces.npy")
-    cohort = ico.load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
+    with refused("faces.npy"):
+        load_cohort(tmp_path / "faces.npy")
+    cohort = load_cohort(tmp_path / "faces.npy", hemisphere="right", modality="area")
     assert cohort.sites.on == "faces" and cohort.hemisphere == "right" and cohort.mask is None
     assert (cohort.modality, cohort.units) == ("area", "mm^2")
 
@@ -260,42 +238,36 @@ def test_maps_of_faces_and_one_hemisphere(tmp_path: Path) -> None:
 # Other sources
 
 
-def test_surface_image(tmp_path: Path) -> None:
-    from nilearn.surface import PolyMesh, SurfaceImage
+def test_surface_images() -> None:
+    from nilearn.surface import InMemoryMesh, PolyMesh, SurfaceImage
 
     sites = Sites.named("fsaverage3")
-    part = (100 * sites.coordinates, np.asarray(sites.triangles))
-    from nilearn.surface import InMemoryMesh
+    half = InMemoryMesh(100 * sites.coordinates, np.asarray(sites.triangles))
 
-    mesh = PolyMesh(left=InMemoryMesh(*part), right=InMemoryMesh(*part))
-    image = SurfaceImage(mesh, {side: rows.T for side, rows in hemispheres(X).items()})
+    def image(rows: np.ndarray) -> SurfaceImage:
+        parts = {side: maps.T for side, maps in hemispheres(rows).items()}
+        return SurfaceImage(PolyMesh(left=half, right=half), parts)
+
     for hemisphere in SIDES:
-        cohort = ico.load_cohort(image, hemisphere=hemisphere, subjects=IDS, measure="thickness")
+        cohort = load_cohort(image(X), hemisphere=hemisphere, subjects=IDS, measure="thickness")
         check(cohort, X[:, columns(hemisphere)], ~WALL[columns(hemisphere)], hemisphere, IDS)
-    assert ico.load_cohort(
-        image, participants={"participant_id": IDS, "age": [1, 2, 3, 4, 5]}
-    ).subjects == tuple(IDS)
-    some = ico.load_cohort(image, participants={"participant_id": IDS, "exclude": [1, 0, 0, 0, 1]})
-    assert list(some.subjects) == IDS[1:4]
-    np.testing.assert_array_equal(some.X, X[1:4])
-    with pytest.raises(
-        CohortError,
-        match="SurfaceImage: contains 5 maps without subject names; the participants table lists 2",
-    ):
-        ico.load_cohort(image, participants=IDS[:2])
+    with refused("SurfaceImage"):
+        load_cohort(image(X), participants=IDS[:2])
+    mask = image((~WALL)[None].astype(np.int8))
+    assert_array_equal(load_cohort(image(X + 1), mask=mask).mask, ~WALL)
+    one_by_one = [image(row[None]) for row in X]
+    assert_array_equal(load_cohort(one_by_one, subjects=IDS).X, X)
 
 
 def test_store(tmp_path: Path) -> None:
     np.save(tmp_path / "thickness.npy", X)
-    cohort = ico.load_cohort(tmp_path / "thickness.npy")
+    cohort = load_cohort(tmp_path / "thickness.npy")
     assert isinstance(cohort, Cohort)
     save_store(cohort, tmp_path / "store")
-    stored = ico.load_cohort(tmp_path / "store")
+    stored = load_cohort(tmp_path / "store")
     assert not isinstance(stored, Cohort)
-    np.testing.assert_array_equal(np.asarray(stored.X), cohort.X)
-    np.testing.assert_array_equal(
-        np.asarray(ico.load_cohort([str(tmp_path / "store")]).X), cohort.X
-    )
+    assert_array_equal(np.asarray(stored.X), cohort.X)
+    assert_array_equal(np.asarray(load_cohort([str(tmp_path / "store")]).X), cohort.X)
 
 
 # Meshes
@@ -316,29 +288,21 @@ def test_mesh_by_name_file_and_sites(tmp_path: Path) -> None:
         (sites, sites),
     )
     for mesh in given:
-        cohort = ico.load_cohort(tmp_path / "thickness.npy", mesh=mesh)
+        cohort = load_cohort(tmp_path / "thickness.npy", mesh=mesh)
         check(cohort, X, ~WALL, "both", [f"map{i:04d}" for i in range(1, 6)])
-    left = ico.load_cohort(tmp_path / "thickness.npy", mesh=(sphere, sphere), hemisphere="left")
+    left = load_cohort(tmp_path / "thickness.npy", mesh=(sphere, sphere), hemisphere="left")
     assert left.sites.n == N
-    np.testing.assert_array_equal(
-        ico.load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
+    assert_array_equal(
+        load_cohort(tmp_path / "thickness.npy", mesh=sites, hemisphere="left").X, X[:, :N]
     )
-    with pytest.raises(
-        CohortError, match="is one hemisphere, but the maps are of both: pass the pair"
-    ):
-        ico.load_cohort(tmp_path / "thickness.npy", mesh=sites)
-    with pytest.raises(
-        CohortError, match=r"has 642 vertices in the left hemisphere; mesh fsaverage4 has 2562"
-    ):
-        ico.load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
-    with pytest.raises(
-        CohortError, match=r"has 1284 sites; mesh fsLR32k has 32492 in each hemisphere"
-    ):
-        ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR32k")
-    with pytest.raises(
-        ValueError, match=r"as of fs_LR only fsLR32k is: pass its sphere file .*'fsLR59k'"
-    ):
-        ico.load_cohort(tmp_path / "thickness.npy", mesh="fsLR59k")
+    with refused("mesh"):
+        load_cohort(tmp_path / "thickness.npy", mesh=sites)
+    with refused("thickness.npy"):
+        load_cohort(tmp_path / "thickness.npy", mesh="fsaverage4")
+    with refused("thickness.npy"):
+        load_cohort(tmp_path / "thickness.npy", mesh="fsLR32k")
+    with refused("mesh"):
+        load_cohort(tmp_path / "thickness.npy", mesh="fsLR59k")
 
 
 def test_a_mesh_that_may_be_two_is_asked_for(tmp_path: Path) -> None:
@@ -347,47 +311,33 @@ def test_a_mesh_that_may_be_two_is_asked_for(tmp_path: Path) -> None:
         write_mgh(tmp_path / f"lh.{s}.thickness.mgh", row)
         for s, row in zip("ab", rows, strict=True)
     ]
-    with pytest.raises(
-        CohortError, match="The maps have 40962 columns: that may be fsaverage6 or a CIVET mesh"
-    ):
-        ico.load_cohort(paths)
-    assert ico.load_cohort(paths, mesh="fsaverage6").subjects == ("a", "b")
+    with refused("mesh"):
+        load_cohort(paths)
+    assert load_cohort(paths, mesh="fsaverage6").subjects == ("a", "b")
     for path in paths:
         path.rename(path.with_name(path.name.replace(".mgh", ".fsaverage6.mgh")))
-    assert ico.load_cohort(tmp_path).sites.name == "fsaverage6"
-
-
-def test_fit_takes_what_was_loaded(tmp_path: Path) -> None:
-    tree = fmriprep_tree(tmp_path, IDS, hemispheres(X), space="space-fsaverage3")
-    model = ico.CorticalFactorization(2, n_starts=2, n_iter=100, tol=1e-2, random_state=0)
-    assert model.fit_transform(ico.load_cohort(tree)).shape == (5, 2)
+    assert load_cohort(tmp_path).sites.name == "fsaverage6"
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("about", "asked"),
     [
-        ({"hemisphere": "lh"}, "hemisphere must be 'left', 'right' or 'both'; found 'lh'"),
-        ({"missing": "ignore"}, "missing must be 'raise' or 'skip'; found 'ignore'"),
-        ({"mesh": 5}, "mesh must be a name, Sites, a sphere file or a pair"),
-        ({"mesh": ("fsaverage3",)}, r"mesh must be one mesh or a pair \(left, right\); found 1"),
-        ({"participants": 3}, "participants must be a TSV file, columns or subjects; found int"),
-        ({"subjects": ["a"]}, "subjects: has 1 names"),
+        ("hemisphere", {"hemisphere": "lh"}),
+        ("missing", {"missing": "ignore"}),
+        ("mesh", {"mesh": 5}),
+        ("mesh", {"mesh": ("fsaverage3",)}),
+        ("participants", {"participants": 3}),
+        ("subjects", {"subjects": ["a"]}),
+        ("smoothing", {"smoothing": -1}),
     ],
 )
-def test_wrong_arguments(tmp_path: Path, asked: dict[str, Any], message: str) -> None:
+def test_wrong_arguments(tmp_path: Path, about: str, asked: dict[str, Any]) -> None:
     np.save(tmp_path / "thickness.npy", X)
-    with pytest.raises(ValueError, match=message):
-        ico.load_cohort(tmp_path / "thickness.npy", **asked)
+    with refused(about):
+        load_cohort(tmp_path / "thickness.npy", **asked)
 
 
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([], "paths must be at least one file, glob or folder; the list is empty"),
-        (3, "paths must be a path"),
-        ([3, 4], "paths must be a list of paths; found int"),
-    ],
-)
-def test_wrong_paths(paths: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ico.load_cohort(paths)
+@pytest.mark.parametrize("paths", [[], 3, [3, 4]])
+def test_wrong_paths(paths: Any) -> None:
+    with refused("paths"):
+        load_cohort(paths)

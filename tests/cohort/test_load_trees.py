@@ -8,8 +8,9 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-import icofactor as ico
+from helpers.refusals import refused
 from helpers.trees import (
     fmriprep_tree,
     freesurfer_tree,
@@ -22,10 +23,12 @@ from helpers.trees import (
     write_mgh,
     write_morph,
 )
+from icofactor import load_cohort
 from icofactor.cohort.names import mesh_of, subjects_of
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import CohortError
 from icofactor.io.hemispheres import side_of
+from icofactor.io.maps import without_ending
 from icofactor.sphere.sites import Sites
 
 N = 642
@@ -60,39 +63,21 @@ def test_freesurfer_asks_where_there_is_a_choice(tmp_path: Path) -> None:
         {side: rows[:1] for side, rows in MAPS.items()},
         target="fsaverage3",
     )
-    with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}: choose with smoothing; there are thickness.fwhm0.fsaverage3 (4 subjects), "
-        "thickness.fwhm10.fsaverage3 (4 subjects)"
-    )
-    cohort = ico.load_cohort(tmp_path, smoothing=10)
+    with refused(tmp_path.name):
+        load_cohort(tmp_path)
+    cohort = load_cohort(tmp_path, smoothing=10)
     assert list(cohort.subjects) == IDS and cohort.hemisphere == "both"
-    area = ico.load_cohort(tmp_path, measure="area")
+    area = load_cohort(tmp_path, measure="area")
     assert area.hemisphere == "left" and area.modality == "area"
-    np.testing.assert_array_equal(area.X, 2 * MAPS["left"])
+    assert_array_equal(area.X, 2 * MAPS["left"])
     freesurfer_tree(tmp_path, IDS, MAPS, smoothing=10, target="fsaverage4")
-    with pytest.raises(CohortError) as caught:  # only what is left to choose from
-        ico.load_cohort(tmp_path, smoothing=10)
-    assert caught.value.problem == (
-        "choose with {target}; there are thickness.fwhm10.fsaverage3 (4 subjects), "
-        "thickness.fwhm10.fsaverage4 (4 subjects)"
-    )
-    with pytest.raises(
-        CohortError, match=r"nothing matches smoothing=5, target='fsaverage5'; there are"
+    for choice in (
+        {"smoothing": 10},
+        {"smoothing": 5, "target": "fsaverage5"},
+        {"measure": "volume"},
     ):
-        ico.load_cohort(tmp_path, smoothing=5, target="fsaverage5")
-    freesurfer_tree(tmp_path / "full", IDS, MAPS, smoothing=5, target="fsaverage")
-    with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tmp_path / "full", smoothing=5, target="fsaverage5")
-    how = "--measure thickness --smoothing 5 --target fsaverage -o STORE --resample-to fsaverage5"
-    assert caught.value.problem.endswith(
-        f"(4 subjects). To resample: icofactor prepare {tmp_path / 'full'} {how}"
-    )
-    with pytest.raises(
-        CohortError, match="no subject has volume on a common mesh; there are area, thickness"
-    ):
-        ico.load_cohort(tmp_path, measure="volume")
+        with refused(tmp_path.name):
+            load_cohort(tmp_path, **choice)  # type: ignore[arg-type]
 
 
 def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
@@ -101,21 +86,21 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
     for path in (tmp_path / IDS[2] / "surf").iterdir():
         path.unlink()
     with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tmp_path)
+        load_cohort(tmp_path)
     text = str(caught.value)
     surf = lambda i, h: f"missing: {tmp_path}/{IDS[i]}/surf/{h}.thickness.fwhm10.fsaverage3.mgh"
     assert f"subject {IDS[1]}: {surf(1, 'rh')}" in text
     assert f"subject {IDS[2]}: {surf(2, 'lh')}; {surf(2, 'rh')}" in text
-    skipped = ico.load_cohort(tmp_path, missing="skip")
+    skipped = load_cohort(tmp_path, missing="skip")
     assert list(skipped.subjects) == [IDS[0], IDS[3]]
     assert any(
         "left out 2 subjects with missing files" in step for step in skipped.provenance["steps"]
     )
     assert skipped.provenance["left_out"] == {"with missing files": [IDS[1], IDS[2]]}
-    named = ico.load_cohort(tmp_path, exclude=[IDS[1], IDS[2]])
+    named = load_cohort(tmp_path, exclude=[IDS[1], IDS[2]])
     assert list(named.subjects) == [IDS[0], IDS[3]]
     assert named.provenance["left_out"] == {"by name": [IDS[1], IDS[2]]}
-    assert list(ico.load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [
+    assert list(load_cohort(tmp_path, hemisphere="left", exclude=["003"]).subjects) == [
         IDS[0],
         IDS[1],
         IDS[3],
@@ -125,11 +110,9 @@ def test_freesurfer_lists_what_is_missing(tmp_path: Path) -> None:
 def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
     (tmp_path / "bert" / "surf").mkdir(parents=True)
     write_morph(tmp_path / "bert" / "surf" / "lh.thickness", X[0, :N])
-    with pytest.raises(
-        CohortError, match=r"1 have it only on their own meshes .* recon-all -qcache"
-    ):
-        ico.load_cohort(tmp_path)
-    cohort = ico.load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
+    with refused(tmp_path.name):
+        load_cohort(tmp_path)
+    cohort = load_cohort(tmp_path / "bert" / "surf" / "lh.thickness")
     assert cohort.subjects == ("bert",) and cohort.modality == "thickness"
 
 
@@ -139,35 +122,28 @@ def test_freesurfer_native_maps_are_explained(tmp_path: Path) -> None:
 def test_hcp_tree(tmp_path: Path) -> None:
     ids = ["100307", "100408", "101107", "HCA6002236_V1_MR"]
     hcp_tree(tmp_path, ids, MAPS, CORTEX, sphere=SPHERE)
-    cohort = ico.load_cohort(tmp_path, measure="myelin")
-    np.testing.assert_array_equal(cohort.X, X)
-    np.testing.assert_array_equal(cohort.mask, ~WALL)
+    cohort = load_cohort(tmp_path, measure="myelin")
+    assert_array_equal(cohort.X, X)
+    assert_array_equal(cohort.mask, ~WALL)
     assert list(cohort.subjects) == ids and (cohort.modality, cohort.units) == ("myelin", "T1w/T2w")
     assert "surfaces" not in cohort.provenance
     for name in ids[1:]:  # to draw on: of those who are in
         for letter in "LR":
             place = tmp_path / name / "MNINonLinear" / "fsaverage_LR32k"
             (place / f"{name}.{letter}.midthickness_MSMAll.32k_fs_LR.surf.gii").touch()
-    found = ico.load_cohort(tmp_path, measure="myelin").provenance["surfaces"]
+    found = load_cohort(tmp_path, measure="myelin").provenance["surfaces"]
     assert [Path(path).name[:8] for path in found] == [
         f"{i}.{x}" for i in ids[1:3] for x in "LR"
     ] + ["HCA60022"] * 2
     assert (
-        "surfaces" not in ico.load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance
+        "surfaces" not in load_cohort(tmp_path, measure="myelin", exclude=ids[2:3]).provenance
     )  # too few
-    right = ico.load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
-    np.testing.assert_array_equal(right.X, MAPS["right"])
-    with pytest.raises(
-        CohortError,
-        match=r"an HCP tree contains several maps; choose with measure \(myelin, thickness",
-    ):
-        ico.load_cohort(tmp_path)
-    with pytest.raises(
-        CohortError, match=r"no subject has sulc on fs_LR 32k .*; there are MyelinMap_BC_MSMAll"
-    ):
-        ico.load_cohort(tmp_path, measure="sulc")
+    right = load_cohort(tmp_path, measure="MyelinMap_BC_MSMAll", hemisphere="right")
+    assert_array_equal(right.X, MAPS["right"])
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, measure="sulc")
     glob = str(tmp_path / "*" / "MNINonLinear" / "*" / "*MyelinMap*.dscalar.nii")
-    assert list(ico.load_cohort(glob).subjects) == ids
+    assert list(load_cohort(glob).subjects) == ids
 
 
 def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
@@ -175,15 +151,13 @@ def test_hcp_takes_what_most_subjects_have(tmp_path: Path) -> None:
     part = lambda n: {side: rows[:n] + 1 for side, rows in MAPS.items()}
     hcp_tree(tmp_path, ids, MAPS, measure="thickness", sphere=SPHERE)
     hcp_tree(tmp_path, ids[:2], part(2), measure="thickness_MSMAll")
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X)
+    assert_array_equal(load_cohort(tmp_path, measure="thickness").X, X)
     hcp_tree(tmp_path, ids[:3], part(3), measure="corrThickness_MSMAll")
-    with pytest.raises(
-        CohortError, match=r"subject 101309: missing: .*101309\.corrThickness_MSMAll\.32k_fs_LR"
-    ):
-        ico.load_cohort(tmp_path, measure="corrThickness")
-    cohort = ico.load_cohort(tmp_path, measure="corrThickness", missing="skip")
+    with refused("subject 101309"):
+        load_cohort(tmp_path, measure="corrThickness")
+    cohort = load_cohort(tmp_path, measure="corrThickness", missing="skip")
     assert list(cohort.subjects) == ids[:3] and cohort.modality == "corrThickness"
-    assert ico.load_cohort(tmp_path / ids[0], measure="thickness").subjects == ("100307",)
+    assert load_cohort(tmp_path / ids[0], measure="thickness").subjects == ("100307",)
 
 
 def test_hcp_pairs_of_gifti(tmp_path: Path) -> None:
@@ -200,7 +174,7 @@ def test_hcp_pairs_of_gifti(tmp_path: Path) -> None:
             write_gifti(
                 folder / f"{subject}.{letter}.thickness.32k_fs_LR.shape.gii", MAPS[side][i], side
             )
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="thickness").X, X[:2])
+    assert_array_equal(load_cohort(tmp_path, measure="thickness").X, X[:2])
 
 
 # fMRIPrep and XCP-D
@@ -208,8 +182,8 @@ def test_hcp_pairs_of_gifti(tmp_path: Path) -> None:
 
 def test_fmriprep_tree(tmp_path: Path) -> None:
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage3")
-    cohort = ico.load_cohort(tmp_path)
-    np.testing.assert_array_equal(cohort.X, X)
+    cohort = load_cohort(tmp_path)
+    assert_array_equal(cohort.X, X)
     assert list(cohort.subjects) == IDS and cohort.modality == "reho"
     fmriprep_tree(
         tmp_path,
@@ -218,14 +192,14 @@ def test_fmriprep_tree(tmp_path: Path) -> None:
         space="space-fsaverage3",
         suffix="stat-alff_boldmap.shape",
     )
-    with pytest.raises(CohortError, match="choose what to read with measure; there are alff, reho"):
-        ico.load_cohort(tmp_path)
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, measure="reho").X, X)
+    with refused(tmp_path.name):
+        load_cohort(tmp_path)
+    assert_array_equal(load_cohort(tmp_path, measure="reho").X, X)
     fmriprep_tree(tmp_path, IDS, MAPS, space="space-fsaverage_den-642")
-    with pytest.raises(CohortError, match=r"contains reho as .*; choose with target or entities"):
-        ico.load_cohort(tmp_path, measure="reho")
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, measure="reho")
     assert (
-        ico.load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name
+        load_cohort(tmp_path, measure="reho", target="fsaverage", hemisphere="left").sites.name
         == "fsaverage3"
     )
 
@@ -235,26 +209,20 @@ def test_fmriprep_entities_and_missing_files(tmp_path: Path) -> None:
     fmriprep_tree(
         tmp_path, IDS, {s: r + 1 for s, r in MAPS.items()}, "task-motor", "space-fsaverage3"
     )
-    with pytest.raises(
-        CohortError, match=r"the subject has other files; .* \(task is motor, rest\)"
-    ) as caught:
-        ico.load_cohort(tmp_path)
-    assert caught.value.problem.startswith("subject sub-001, left hemisphere is also in")
-    np.testing.assert_array_equal(ico.load_cohort(tmp_path, entities={"task": "rest"}).X, X)
+    with refused("sub-001_task-rest_hemi-L_space-fsaverage3_stat-reho_boldmap.shape.gii"):
+        load_cohort(tmp_path)
+    assert_array_equal(load_cohort(tmp_path, entities={"task": "rest"}).X, X)
     next((tmp_path / IDS[2] / "func").glob("*task-rest*hemi-R*")).unlink()
-    with pytest.raises(
-        CohortError,
-        match=r"subject sub-003: missing: .*sub-003: no hemi-R space-fsaverage3_surface reho",
-    ):
-        ico.load_cohort(tmp_path, entities={"task": "rest"})
-    with pytest.raises(CohortError, match="there are no maps of 'thickness'; there are reho"):
-        ico.load_cohort(tmp_path, measure="thickness")
-    with pytest.raises(CohortError, match="no map of 'reho' has task=nback; task is motor, rest"):
-        ico.load_cohort(tmp_path, entities={"task": "nback"})
-    with pytest.raises(CohortError, match=r"no map of 'reho' has ses=1$"):
-        ico.load_cohort(tmp_path, entities={"ses": "1", "task": "rest"})
-    with pytest.raises(CohortError, match="is on target='fsaverage5'; there are fsaverage3"):
-        ico.load_cohort(tmp_path, target="fsaverage5")
+    with refused("subject sub-003"):
+        load_cohort(tmp_path, entities={"task": "rest"})
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, measure="thickness")
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, entities={"task": "nback"})
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, entities={"ses": "1", "task": "rest"})
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, target="fsaverage5")
 
 
 @pytest.mark.slow
@@ -266,18 +234,9 @@ def test_fmriprep_on_fs_lr_needs_no_spheres(tmp_path: Path, fs_lr: dict[str, np.
         write_gifti(folder / f"{subject}_hemi-L_thickness.shape.gii", np.ones(100 + number), "left")
         row = {side: rows[number : number + 1] for side, rows in fs_lr.items()}
         write_cifti(folder / f"{subject}_space-fsLR_den-91k_thickness.dscalar.nii", row)
-    for target in (None, "fsLR", "32k"):
-        cohort = ico.load_cohort(tmp_path, measure="thickness", target=target)
-        np.testing.assert_array_equal(cohort.X, np.concatenate(list(fs_lr.values()), axis=1))
+    cohort = load_cohort(tmp_path, measure="thickness", target="32k")
+    assert_array_equal(cohort.X, np.concatenate(list(fs_lr.values()), axis=1))
     assert (cohort.hemisphere, cohort.sites.n_roots, list(cohort.subjects)) == ("both", 40, IDS)
-    files = str(tmp_path / "*" / "anat" / "*.dscalar.nii")
-    np.testing.assert_array_equal(ico.load_cohort(files, hemisphere="right").X, fs_lr["right"])
-    wrong = tmp_path / IDS[1] / "anat" / f"{IDS[1]}_space-fsLR_den-91k_thickness.dscalar.nii"
-    write_cifti(wrong, {side: rows[:1] for side, rows in MAPS.items()})
-    with pytest.raises(
-        CohortError, match=rf"{wrong.name}: has 642 vertices in the left .*; mesh fsLR32k has 32492"
-    ):
-        ico.load_cohort(tmp_path, measure="thickness")
 
 
 def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
@@ -286,10 +245,8 @@ def test_fs_lr_of_other_density_asks_for_spheres(tmp_path: Path) -> None:
     write_cifti(
         folder / "sub-1_space-fsLR_den-170k_thickness.dscalar.nii", {"left": RNG.random((1, 59292))}
     )
-    with pytest.raises(
-        CohortError, match=r"The maps have 59292 columns, which is not the size .* sphere's file"
-    ):
-        ico.load_cohort(tmp_path)
+    with refused("mesh"):
+        load_cohort(tmp_path)
 
 
 # Names
@@ -314,35 +271,38 @@ def test_hemisphere_in_names(name: str, side: str | None, rest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "subjects"),
+    ("paths", "listed", "subjects"),
     [
-        (["/d/bert/surf/lh.thickness", "/d/ernie/surf/lh.thickness"], ["bert", "ernie"]),
-        (["/d/sub-01/ses-1/surf/lh.x.mgh", "/d/sub-02/ses-1/surf/lh.x.mgh"], ["sub-01", "sub-02"]),
-        (["/d/sub-01_ses-1/surf/lh.x.mgh"], ["sub-01_ses-1"]),
+        ("bert/surf/lh.thickness ernie/surf/lh.thickness", "", "bert ernie"),
+        ("sub-01/ses-1/surf/lh.x.mgh sub-02/ses-1/surf/lh.x.mgh", "", "sub-01 sub-02"),
+        ("sub-01_ses-1/surf/lh.x.mgh", "", "sub-01_ses-1"),
         (
-            [
-                "/d/lh.S1.thickness.fwhm10.fsaverage5.mgz",
-                "/d/rh.S1.thickness.fwhm10.fsaverage5.mgz",
-            ],
-            ["S1", "S1"],
+            "lh.S1.thickness.fwhm10.fsaverage5.mgz rh.S1.thickness.fwhm10.fsaverage5.mgz",
+            "",
+            "S1 S1",
         ),
-        (["/d/S1_L.thickness_MSMAll.32k_fs_LR.func.gii"], ["S1"]),
-        (["/d/S1/lh.thickness.fsaverage5.mgz"], ["S1"]),
-        (["/d/100307/MNINonLinear/f/100307.a.dscalar.nii"], ["100307"]),
-        (["/d/100307.thickness.dscalar.nii"], ["100307"]),
-        (["/d/sub-01/anat/sub-01_thickness.shape.gii", "/d/sub-02/map.gii"], ["sub-01", "sub-02"]),
-        (["/d/lh.S1.thickness.mgh", "/d/lh.S2.thickness.mgh"], ["S1", "S2"]),
-        (["/d/S_1_thk.mgh", "/d/S_2_thk.mgh"], ["S_1", "S_2"]),
-        (["/d/S1/lh.thickness.mgh", "/d/S2/lh.thickness.mgh"], ["S1", "S2"]),
-        (["/d/S1/x/lh.thickness.mgh", "/d/S2/x/lh.thickness.mgh"], ["S1", "S2"]),
-        (["/d/only.mgh"], ["only"]),
+        ("S1_L.thickness_MSMAll.32k_fs_LR.func.gii", "", "S1"),
+        ("S1/lh.thickness.fsaverage5.mgz", "", "S1"),
+        ("100307/MNINonLinear/f/100307.a.dscalar.nii", "", "100307"),
+        ("100307.thickness.dscalar.nii", "", "100307"),
+        ("sub-01/anat/sub-01_thickness.shape.gii sub-02/map.gii", "", "sub-01 sub-02"),
+        ("lh.S1.thickness.mgh lh.S2.thickness.mgh", "", "S1 S2"),
+        ("S_1_thk.mgh S_2_thk.mgh", "", "S_1 S_2"),
+        ("S1/lh.thickness.mgh S2/lh.thickness.mgh", "", "S1 S2"),
+        ("S1/x/lh.thickness.mgh S2/x/lh.thickness.mgh", "", "S1 S2"),
+        ("only.mgh", "", "only"),
+        ("lh.thickness.HC01.mgh lh.thickness.HC02.mgh", "", "HC01 HC02"),
+        ("OAS1_0001_ct.mgh OAS1_0002_ct.mgh", "", "OAS1_0001 OAS1_0002"),
+        ("ct_HC01_a.mgh ct_HC02_a.mgh", "HC02 HC09", "HC01 HC02"),
+        ("ct_HC01_a.mgh ct_HC02_a.mgh", "ct_HC01_a", "ct_HC01_a ct_HC02_a"),
+        ("surf/lh.thickness.HC01.mgh surf/lh.thickness.HC02.mgh", "", "HC01 HC02"),
+        ("surf/lh.thickness.fwhm5.mgh surf/lh.thickness.fwhm10.mgh", "", "d d"),
     ],
 )
-def test_subjects_in_paths(paths: list[str], subjects: list[str]) -> None:
-    from icofactor.io.maps import without_ending
-
-    files = [Path(path) for path in paths]
-    assert subjects_of(files, [side_of(without_ending(file.name))[1] for file in files]) == subjects
+def test_subjects_in_paths(paths: str, listed: str, subjects: str) -> None:
+    files = [Path("/d", path) for path in paths.split()]
+    stems = [side_of(without_ending(file.name))[1] for file in files]
+    assert subjects_of(files, stems, frozenset(listed.split())) == subjects.split()
 
 
 @pytest.mark.parametrize(
@@ -372,10 +332,10 @@ def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
         "participant_id\tage\tsex\tsite\texclude\n"
         "sub-004\t30.5\tF\t01\t0\nsub-002\tn/a\tM\t02\tn/a\nsub-003\t20\tF\t01\t1\nsub-001\t50\tn/a\t01\t\n"
     )
-    cohort = ico.load_cohort(folder, participants=table)
+    cohort = load_cohort(folder, participants=table)
     assert cohort.subjects == ("sub-004", "sub-002", "sub-001")
-    np.testing.assert_array_equal(cohort.X, X[[3, 1, 0]])
-    np.testing.assert_array_equal(cohort.participants["age"], [30.5, np.nan, 50])
+    assert_array_equal(cohort.X, X[[3, 1, 0]])
+    assert_array_equal(cohort.participants["age"], [30.5, np.nan, 50])
     assert list(cohort.participants["sex"]) == ["F", "M", "n/a"]
     assert list(cohort.participants["site"]) == ["01", "02", "01"]
     assert cohort.provenance["participants"]["path"] == str(table)
@@ -388,48 +348,44 @@ def test_participants_select_order_and_exclude(tmp_path: Path) -> None:
 def test_participants_with_and_without_prefix(tmp_path: Path) -> None:
     folder = gifti_files(tmp_path / "gii", IDS, MAPS)
     (tmp_path / "hcp.csv").write_text("Subject,Age_in_Yrs\n002,31\n001,22\n")
-    cohort = ico.load_cohort(folder, participants=tmp_path / "hcp.csv")
+    cohort = load_cohort(folder, participants=tmp_path / "hcp.csv")
     assert cohort.subjects == ("002", "001")
-    np.testing.assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
+    assert_array_equal(cohort.participants["Age_in_Yrs"], [31, 22])
     assert cohort.participants["Age_in_Yrs"].dtype == np.int64
-    with pytest.raises(
-        CohortError, match=r"participants: no map was found of sub-009; there are maps of sub-001"
-    ):
-        ico.load_cohort(folder, participants=["sub-001", "sub-009"])
-    assert ico.load_cohort(
-        folder, participants=["sub-001", "sub-009"], missing="skip"
-    ).subjects == ("sub-001",)
-    with pytest.raises(
-        CohortError, match="exclude: names sub-009, but there are no maps of these subjects"
-    ):
-        ico.load_cohort(folder, exclude=["sub-009"])
+    with refused("participants"):
+        load_cohort(folder, participants=["sub-001", "sub-009"])
+    assert load_cohort(folder, participants=["sub-001", "sub-009"], missing="skip").subjects == (
+        "sub-001",
+    )
+    with refused("exclude"):
+        load_cohort(folder, exclude=["sub-009"])
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "is empty"),
-        ("name\tage\na\t1\n", "has no column participant_id; its columns are name, age"),
-        ("participant_id\tage\nsub-1\n", "row 2 has 1 cells; the first row has 2"),
-        ("participant_id\tage\nsub-1\t1\nsub-1\t2\n", "lists subjects twice: sub-1"),
-        ("participant_id\tage\nsub-1\t1\n1\t2\n", "lists subjects twice: with and without sub-"),
-        ("participant_id\tage\tage\nsub-1\t1\t2\n", "two columns have the same name"),
-        ("participant_id\n", "lists no subjects"),
-        ("participant_id\texclude\na\tperhaps\n", "column exclude must contain 1 or 0"),
-        ("participant_id\texclude\na\t1\n", "leaves out every subject"),
+        "",
+        "name\tage\na\t1\n",
+        "participant_id\tage\nsub-1\n",
+        "participant_id\tage\nsub-1\t1\nsub-1\t2\n",
+        "participant_id\tage\nsub-1\t1\n1\t2\n",
+        "participant_id\tage\tage\nsub-1\t1\t2\n",
+        "participant_id\n",
+        "participant_id\texclude\na\tperhaps\n",
+        "participant_id\texclude\na\t1\n",
     ],
 )
-def test_wrong_participants(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_participants(tmp_path: Path, text: str) -> None:
     (tmp_path / "participants.tsv").write_text(text)
-    with pytest.raises(CohortError, match=f"participants.tsv: {message}"):
+    with refused("participants.tsv"):
         read_participants(tmp_path / "participants.tsv")
 
 
 def test_participants_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "participants.tsv").write_bytes(b"\xff\xfe\x00\x01" * 10)
-    with pytest.raises(CohortError, match=r"participants\.tsv: is not text in UTF-8"):
+    with refused("participants.tsv"):
         read_participants(tmp_path / "participants.tsv")
-    with pytest.raises(CohortError, match=r"nowhere\.tsv: no such file"):
+    with refused("nowhere.tsv"):
         read_participants(tmp_path / "nowhere.tsv")
 
 
@@ -438,9 +394,7 @@ def test_participants_that_are_no_text(tmp_path: Path) -> None:
 
 def _mask_files(folder: Path) -> dict[str, Any]:
     """The same mask in every form."""
-    forms: dict[str, list[Path]] = {
-        form: [] for form in ("annot", "label", "label.gii", "shape.gii", "mgh")
-    }
+    forms: dict[str, list[Path]] = {form: [] for form in ("annot", "label.gii", "shape.gii", "mgh")}
     for prefix, (_, inside) in zip(("lh", "rh"), CORTEX.items(), strict=True):
         colours = np.array([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0], [9, 8, 7, 0, 0]])
         parcels = np.where(inside, 1 + np.arange(N) % 2, 0)
@@ -448,13 +402,6 @@ def _mask_files(folder: Path) -> dict[str, Any]:
         nib.freesurfer.write_annot(
             forms["annot"][-1], parcels, colours, ["unknown", "a", "b"], fill_ctab=True
         )
-        lines = [
-            "#!ascii label",
-            str(inside.sum()),
-            *(f"{v} 0 0 0 0" for v in np.flatnonzero(inside)),
-        ]
-        forms["label"].append(folder / f"{prefix}.cortex.label")
-        forms["label"][-1].write_text("\n".join(lines) + "\n")
         array = nib.gifti.GiftiDataArray(
             parcels.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32"
         )
@@ -481,23 +428,23 @@ def _mask_files(folder: Path) -> dict[str, Any]:
 def test_masks_from_files(tmp_path: Path) -> None:
     filled = np.where(WALL, 1.5, X).astype(np.float32)
     maps = gifti_files(tmp_path / "gii", IDS, hemispheres(filled))
-    assert ico.load_cohort(maps).mask is None
+    assert load_cohort(maps).mask is None
     for form, mask in _mask_files(tmp_path).items():
-        cohort = ico.load_cohort(maps, mask=mask)
-        np.testing.assert_array_equal(cohort.mask, ~WALL, err_msg=form)
-        np.testing.assert_array_equal(cohort.X, filled)
+        cohort = load_cohort(maps, mask=mask)
+        assert_array_equal(cohort.mask, ~WALL, err_msg=form)
+        assert_array_equal(cohort.X, filled)
         if isinstance(mask, list):
             assert cohort.provenance["mask"]["source"] == [", ".join(map(str, mask))]
-            left = ico.load_cohort(maps, hemisphere="left", mask=mask[0])
-            np.testing.assert_array_equal(left.mask, ~WALL[:N], err_msg=form)
+            left = load_cohort(maps, hemisphere="left", mask=mask[0])
+            assert_array_equal(left.mask, ~WALL[:N], err_msg=form)
 
 
 def test_mask_and_empty_sites_together(tmp_path: Path) -> None:
     maps = gifti_files(tmp_path, IDS, MAPS)
     given = np.ones(2 * N, dtype=bool)
     given[:5] = False
-    cohort = ico.load_cohort(maps, mask=given)
-    np.testing.assert_array_equal(cohort.mask, given & ~WALL)
+    cohort = load_cohort(maps, mask=given)
+    assert_array_equal(cohort.mask, given & ~WALL)
     assert cohort.provenance["mask"] == {
         "source": ["array", "NaN or zero in every subject"],
         "left_out": 95,
@@ -512,15 +459,15 @@ def test_wrong_masks(tmp_path: Path) -> None:
     annot = tmp_path / "lh.aparc.annot"
     annot.write_bytes(b"\x00\x00\x02\x82\x00")
     wrong = {
-        label: r"lh\.cortex\.label: is truncated: 3 vertices should be listed, 2 are",
-        roi: r"mask: .* has 2562 vertices in the left hemisphere; the maps have 642",
-        annot: r"lh\.aparc\.annot: is truncated: 642 vertices need 5140 bytes",
-        tmp_path / "no.annot": r"no\.annot: no such file",
+        label: "lh.cortex.label",
+        roi: "mask",
+        annot: "lh.aparc.annot",
+        tmp_path / "no.annot": "no.annot",
     }
-    for mask, message in wrong.items():
-        with pytest.raises(CohortError, match=message):
-            ico.load_cohort(maps, mask=mask, hemisphere="left")
-    with pytest.raises(CohortError, match="mask: names no file for the right hemisphere"):
-        ico.load_cohort(maps, mask=roi)
-    with pytest.raises(CohortError, match="leaves no"):
-        ico.load_cohort(maps, mask=np.zeros(2 * N, dtype=bool))
+    for mask, about in wrong.items():
+        with refused(about):
+            load_cohort(maps, mask=mask, hemisphere="left")
+    with refused("mask"):
+        load_cohort(maps, mask=roi)
+    with refused("mask"):
+        load_cohort(maps, mask=np.zeros(2 * N, dtype=bool))

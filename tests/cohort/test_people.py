@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 import icofactor as ico
 from helpers.refusals import refused
 from helpers.trees import fmriprep_tree, freesurfer_tree, hemispheres, write_npz
+from icofactor import load_cohort
 from icofactor.assessment.selection.agreement import deal, deal_thirds
 from icofactor.assessment.selection.choose import check_subjects
 from icofactor.assessment.selection.heldout import BLOCK_FOLDS, SUBJECT_FOLDS
 from icofactor.cohort.people import People, RowGroups, choose_scans, scan_of, streams_of
 from icofactor.cohort.store.create import save_store
-from icofactor.errors import CohortError
 
 X = np.random.default_rng(0).gamma(2, size=(6, 1284)).astype(np.float32)
 SCANS = [
@@ -81,41 +82,33 @@ def test_a_longitudinal_tree(tmp_path: Path) -> None:
         "sub-02",
     ]
     tree(tmp_path, names)
-    there = r"there are cross \(3\), base \(1\), long \(2\)"
-    with pytest.raises(
-        CohortError, match=rf"choose one of FreeSurfer's streams with stream; {there}"
-    ):
-        ico.load_cohort(tmp_path)
-    with pytest.raises(CohortError, match=there):  # also as files
-        ico.load_cohort(str(tmp_path / "*" / "surf" / "*h.thickness*"))
-    with refused("stream", "must be 'cross', 'base' or 'long'"):
-        ico.load_cohort(tmp_path, stream="short")
-    base = ico.load_cohort(tmp_path, stream="base")
+    with refused(tmp_path.name):
+        load_cohort(tmp_path)
+    with refused("paths"):  # also as files
+        load_cohort(str(tmp_path / "*" / "surf" / "*h.thickness*"))
+    with refused("stream"):
+        load_cohort(tmp_path, stream="short")
+    base = load_cohort(tmp_path, stream="base")
     assert base.subjects == ("sub-01",)
     assert "session_id" not in base.participants
-    with pytest.raises(
-        CohortError, match=r"2 scans of 1 person: read them with sessions='all'.*\(there are 1, 2\)"
-    ):
-        ico.load_cohort(tmp_path, stream="long")
+    with refused("paths"):
+        load_cohort(tmp_path, stream="long")
     for paths in (tmp_path, str(tmp_path / "*" / "surf" / "*h.thickness*")):
-        long = ico.load_cohort(paths, stream="long", sessions="all")
+        long = load_cohort(paths, stream="long", sessions="all")
         assert long.subjects == ("sub-01_ses-1.long.sub-01", "sub-01_ses-2.long.sub-01")
         assert list(long.participants["participant_id"]) == ["sub-01", "sub-01"]
         assert list(long.participants["session_id"]) == ["1", "2"]
-    one = ico.load_cohort(tmp_path, stream="long", sessions="ses-2")
+    one = load_cohort(tmp_path, stream="long", sessions="ses-2")
     assert one.subjects == ("sub-01_ses-2.long.sub-01",)
-    with pytest.raises(
-        CohortError,
-        match=r"sessions: must be 'all' or sessions of the scans; there are 1, 2, not 3",
-    ):
-        ico.load_cohort(tmp_path, stream="long", sessions=["3"])
+    with refused("sessions"):
+        load_cohort(tmp_path, stream="long", sessions=["3"])
 
 
 def test_a_tree_without_one_of_the_streams(tmp_path: Path) -> None:
     tree(tmp_path, ["sub-01", "sub-02"])
-    with pytest.raises(CohortError, match=r"has no long folders; there are cross \(2\)"):
-        ico.load_cohort(tmp_path, stream="long")
-    assert ico.load_cohort(tmp_path, sessions="all").subjects == (
+    with refused(tmp_path.name):
+        load_cohort(tmp_path, stream="long")
+    assert load_cohort(tmp_path, sessions="all").subjects == (
         "sub-01",
         "sub-02",
     )  # nobody has several
@@ -128,14 +121,14 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
         fmriprep_tree(
             tmp_path, ["sub-01", "sub-02"], later, f"ses-{session}_task-rest", "space-fsaverage3"
         )
-    with pytest.raises(CohortError, match=r"ses is 1, 2\); sessions='all' reads all sessions"):
-        ico.load_cohort(tmp_path)
-    found = ico.load_cohort(tmp_path, sessions="all")
+    with refused("sub-01_ses-2_task-rest_hemi-L_space-fsaverage3_stat-reho_boldmap.shape.gii"):
+        load_cohort(tmp_path)
+    found = load_cohort(tmp_path, sessions="all")
     assert found.subjects == ("sub-01_ses-1", "sub-01_ses-2", "sub-02_ses-1", "sub-02_ses-2")
-    np.testing.assert_array_equal(found.X, np.stack([X[0], X[0] + 1, X[1], X[1] + 1]))
+    assert_array_equal(found.X, np.stack([X[0], X[0] + 1, X[1], X[1] + 1]))
     assert list(found.participants["participant_id"]) == ["sub-01", "sub-01", "sub-02", "sub-02"]
     # a table of people is about all scans of each; one of scans chooses among them
-    about = ico.load_cohort(
+    about = load_cohort(
         tmp_path, sessions="all", participants={"participant_id": ["02", "01"], "sex": ["f", "m"]}
     )
     assert about.subjects == ("sub-02_ses-1", "sub-02_ses-2", "sub-01_ses-1", "sub-01_ses-2")
@@ -145,54 +138,50 @@ def test_both_sessions_of_a_bids_tree(tmp_path: Path) -> None:
         "visit": ["ses-02", "2", "1"],
         "age": [9, 8, 7],
     }
-    chosen = ico.load_cohort(tmp_path, participants=table)
-    np.testing.assert_array_equal(chosen.X, np.stack([X[1] + 1, X[0] + 1, X[0]]))
+    chosen = load_cohort(tmp_path, participants=table)
+    assert_array_equal(chosen.X, np.stack([X[1] + 1, X[0] + 1, X[0]]))
     assert chosen.subjects == ("sub-02_ses-02", "sub-01_ses-2", "sub-01_ses-1")
     assert list(chosen.participants["participant_id"]) == ["sub-02", "sub-01", "sub-01"]
     assert list(chosen.participants["age"]) == [9, 8, 7]
-    assert ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == (
+    assert load_cohort(tmp_path, sessions="all", exclude=["sub-01"]).subjects == (
         "sub-02_ses-1",
         "sub-02_ses-2",
     )
-    assert len(ico.load_cohort(tmp_path, sessions="all", exclude=["sub-01_ses-2"])) == 3
-    with pytest.raises(CohortError, match=r"no map was found of sub-01_ses-3"):
-        ico.load_cohort(tmp_path, participants={**table, "visit": ["2", "3", "1"]})
+    assert len(load_cohort(tmp_path, sessions="all", exclude=["sub-01_ses-2"])) == 3
+    with refused("participants"):
+        load_cohort(tmp_path, participants={**table, "visit": ["2", "3", "1"]})
 
 
 def test_tables_that_list_people_twice(tmp_path: Path) -> None:
     write_npz(tmp_path / "maps.npz", SCANS, hemispheres(X))
-    read = lambda **columns: ico.load_cohort(
+    read = lambda **columns: load_cohort(
         tmp_path / "maps.npz", mesh="fsaverage3", participants=columns
     )
-    with pytest.raises(
-        CohortError, match="lists subjects twice: sub-01, sub-02, without a column session_id"
-    ):
+    with refused("participants"):
         read(participant_id=PEOPLE)
-    with pytest.raises(
-        CohortError, match=r"lists subjects twice: .* with the same session, or none"
-    ):
+    with refused("participants"):
         read(participant_id=PEOPLE, session_id=["1", "1", *SESSIONS[2:]])
-    with pytest.raises(CohortError, match="with the same session, or none"):
+    with refused("participants"):
         read(participant_id=PEOPLE, session_id=["n/a", "2", *SESSIONS[2:]])
     found = read(participant_id=PEOPLE[::-1], session_id=SESSIONS[::-1])
     assert found.subjects == tuple(SCANS[::-1])
-    np.testing.assert_array_equal(found.X, X[::-1])
+    assert_array_equal(found.X, X[::-1])
     assert list(found.participants["participant_id"]) == PEOPLE[::-1]
     # names alone tell it too
-    alone = ico.load_cohort(tmp_path / "maps.npz", mesh="fsaverage3")
+    alone = load_cohort(tmp_path / "maps.npz", mesh="fsaverage3")
     assert list(alone.participants["participant_id"]) == PEOPLE
 
 
 def test_stores_keep_people_and_sessions(tmp_path: Path) -> None:
     save_store(cohort(), tmp_path / "store")
-    stored = ico.load_cohort(tmp_path / "store", sessions=["1"])
+    stored = load_cohort(tmp_path / "store", sessions=["1"])
     assert stored.subjects == ("sub-01_ses-1", "sub-02_ses-1", "sub-03_ses-1")
     table = {"participant_id": PEOPLE[:5], "session": SESSIONS[:5], "age": [5, 4, 3, 2, 1]}
-    told = ico.load_cohort(tmp_path / "store", participants=table)
+    told = load_cohort(tmp_path / "store", participants=table)
     assert list(told.participants["participant_id"]) == PEOPLE[:5]
     assert list(told.participants["age"]) == [5, 4, 3, 2, 1]
-    with pytest.raises(CohortError, match="there are 1, 2, 10, not 7"):
-        ico.load_cohort(tmp_path / "store", sessions=["7"])
+    with refused("sessions"):
+        load_cohort(tmp_path / "store", sessions=["7"])
 
 
 # ---------------------------------------------------------------------- which scans are fitted
@@ -239,47 +228,35 @@ def test_people_with_one_scan_each_are_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "message", "given"),
+    ("argument", "given"),
     [
-        ("fit_on", r"There are 6 scans of 3 people: choose with fit_on what to fit: baseline", {}),
-        ("fit_on", "'baseline', 'one-per-person' or 'all'", {"fit_on": "first"}),
-        ("order", "use it with fit_on='baseline'", {"fit_on": "all", "order": "age"}),
-        (
-            "order",
-            r"a column of the participants table \(participant_id, ",
-            {"fit_on": "baseline", "order": "date"},
-        ),
-        ("order", "values are missing for sub-01_ses-2", {"fit_on": "baseline", "order": "gap"}),
-        (
-            "groups",
-            r"a column of the participants table \(participant_id, ",
-            {"fit_on": "all", "groups": "home"},
-        ),
-        ("groups", "values are missing for sub-01_ses-2", {"fit_on": "all", "groups": "gap"}),
-        ("groups", "makes 1 group of 6 rows; at least 2", {"fit_on": "all", "groups": "same"}),
-        ("groups", "several groups contain scans of sub-02", {"fit_on": "all", "groups": "torn"}),
-        ("groups", "has 3 labels; there are 6 rows", {"fit_on": "all", "groups": [1, 2, 3]}),
-        (
-            "groups",
-            "several groups contain scans of sub-01, sub-02",
-            {"fit_on": "baseline", "groups": range(6)},
-        ),
+        ("fit_on", {}),
+        ("fit_on", {"fit_on": "first"}),
+        ("order", {"fit_on": "all", "order": "age"}),
+        ("order", {"fit_on": "baseline", "order": "date"}),
+        ("order", {"fit_on": "baseline", "order": "gap"}),
+        ("groups", {"fit_on": "all", "groups": "home"}),
+        ("groups", {"fit_on": "all", "groups": "gap"}),
+        ("groups", {"fit_on": "all", "groups": "same"}),
+        ("groups", {"fit_on": "all", "groups": "torn"}),
+        ("groups", {"fit_on": "all", "groups": [1, 2, 3]}),
+        ("groups", {"fit_on": "baseline", "groups": range(6)}),
     ],
 )
-def test_what_cannot_be_chosen(argument: str, message: str, given: dict[str, Any]) -> None:
+def test_what_cannot_be_chosen(argument: str, given: dict[str, Any]) -> None:
     more = {
         "gap": ["1", "n/a", "1", "1", "1", "1"],
         "same": ["a"] * 6,
         "torn": ["a", "a", "b", "b", "c", "c"],
     }
-    with refused(argument, message):
+    with refused(argument):
         choose_scans(cohort(age=range(6), **more), **given)
 
 
 def test_arrays_know_no_people() -> None:
-    with refused("fit_on", "has no information about its rows"):
+    with refused("fit_on"):
         choose_scans(X, "baseline")
-    with refused("groups", "an array has no participants table"):
+    with refused("groups"):
         choose_scans(X, groups="family")
     assert choose_scans(X).groups is None
     found = choose_scans(X, groups=[1, 1, 2, 2, 3, 3]).groups
@@ -329,7 +306,7 @@ def test_halves_and_what_folds_leave_hold_as_many_components_as_are_allowed(
 
 
 def test_fewer_groups_than_halves_need() -> None:
-    with refused("groups", "makes 3 groups of 6 rows; at least 4 are needed, two in each half"):
+    with refused("groups"):
         check_subjects([2], 6, RowGroups.of([1, 1, 2, 2, 3, 3]))
-    with refused("ranks", "at most 2, the people or other groups in half of 4"):
+    with refused("ranks"):
         check_subjects([2, 3], 8, RowGroups.of([1, 1, 2, 2, 3, 3, 4, 4]))

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-import icofactor as ico
 from helpers.trees import freesurfer_tree, gifti_files, hemispheres, names, write_gifti
+from icofactor import load_cohort
 from icofactor.cli.main import main
-from icofactor.cohort import pieces
+from icofactor.cohort import reader as pieces
 from icofactor.cohort.load import plan_cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.errors import ArgumentError, CohortError
@@ -114,7 +115,7 @@ def test_bad_first_files_are_read_once_too(tree: Path, counts: dict[str, Counter
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:500])
     with pytest.raises(CohortError) as caught:
-        ico.load_cohort(tree)
+        load_cohort(tree)
     assert {path for path, _ in caught.value.problems} == {str(first), str(second)}
     assert set(counts["read"].values()) == {1}
 
@@ -127,7 +128,7 @@ def test_files_of_another_mesh_are_not_held_while_one_that_fits_is_looked_for(
     for path in wrong:
         write_gifti(path, RNG.random(2562) + 1, "left")
     with pytest.raises(CohortError) as caught:
-        ico.load_cohort(folder, mesh="fsaverage3")
+        load_cohort(folder, mesh="fsaverage3")
     assert [path for path, _ in caught.value.problems] == [str(path) for path in wrong]
     assert counts["read"] == {path.name: 1 for path in folder.iterdir()}
 
@@ -135,8 +136,8 @@ def test_files_of_another_mesh_are_not_held_while_one_that_fits_is_looked_for(
 def test_stacks_are_read_once(tmp_path: Path, counts: dict[str, Counter[str]]) -> None:
     np.savez(tmp_path / "a.npz", thickness=X[:3], subjects=IDS[:3])
     np.savez(tmp_path / "b.npz", thickness=X[3:], subjects=IDS[3:])
-    cohort = ico.load_cohort([tmp_path / "a.npz", tmp_path / "b.npz"])
-    np.testing.assert_array_equal(cohort.X, X)
+    cohort = load_cohort([tmp_path / "a.npz", tmp_path / "b.npz"])
+    assert_array_equal(cohort.X, X)
     assert counts["read"] == {"a.npz": 1, "b.npz": 1} == counts["hashed"]
 
 
@@ -154,7 +155,7 @@ def test_what_a_plan_says(tree: Path, tmp_path: Path) -> None:
     assert (plan.stored, plan.lowest) == (False, 0.0)
     cohort = plan.read()
     assert cohort.subjects == plan.subjects
-    np.testing.assert_array_equal(cohort.X, X[[0, 2, 3]])
+    assert_array_equal(cohort.X, X[[0, 2, 3]])
 
 
 @pytest.mark.parametrize("kind", ["files", "stack", "store"])
@@ -167,44 +168,33 @@ def test_subjects_without_a_needed_value_are_left_out(
         np.savez(tmp_path / "a.npz", thickness=X, subjects=IDS, **ages)
         path, table = tmp_path / "a.npz", None
     elif kind == "store":
-        save_store(replace(ico.load_cohort(tree), participants=ages), tmp_path / "store")
+        save_store(replace(load_cohort(tree), participants=ages), tmp_path / "store")
         path, table = tmp_path / "store", None
     plan = plan_cohort(
         path, participants=table, needed=["age", "sex"]
     )  # a column that is not there is another matter
     assert plan.subjects == (IDS[0], *IDS[2:])
     assert plan.journal.left_out == {"with missing covariates": [IDS[1]]}
-    np.testing.assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
+    assert_array_equal(plan.read().X, X[[0, 2, 3, 4, 5]])
 
 
 def test_a_data_frame_of_participants(tree: Path) -> None:
     import pandas as pd
 
     table = pd.DataFrame({"subject": IDS[:2], "code": ["007", "012"], "age": [31, None]})
-    cohort = ico.load_cohort(tree, participants=table)
+    cohort = load_cohort(tree, participants=table)
     assert cohort.participants["code"].tolist() == ["007", "012"]
-    np.testing.assert_array_equal(cohort.participants["age"], [31, np.nan])
+    assert_array_equal(cohort.participants["age"], [31, np.nan])
 
 
 def test_subjects_of_a_store_are_chosen_as_those_of_files(tree: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    whole: Any = ico.load_cohort(tree)
+    whole: Any = load_cohort(tree)
     save_store(whole, store)
     for chosen in ({"participants": IDS[3:0:-1]}, {"exclude": [IDS[0].removeprefix("sub-")]}):
-        files, stored = ico.load_cohort(tree, **chosen), ico.load_cohort(store, **chosen)  # type: ignore[arg-type]
+        files, stored = load_cohort(tree, **chosen), load_cohort(store, **chosen)  # type: ignore[arg-type]
         assert files.subjects == stored.subjects
-        np.testing.assert_array_equal(files.X, np.asarray(stored.X))
-    said = []
-    for place in (tree, store):
-        with pytest.raises(CohortError) as caught:
-            ico.load_cohort(place, participants=[IDS[0], "nobody"], exclude=["stranger"])
-        said.append([(path, str(what).partition(";")[0]) for path, what in caught.value.problems])
-    assert said[0] == said[1]
-    assert [path for path, _ in said[0]] == ["exclude", "participants"]
-    assert (
-        list(ico.load_cohort(store, participants=[IDS[0], "nobody"], missing="skip").subjects)
-        == IDS[:1]
-    )
+        assert_array_equal(files.X, np.asarray(stored.X))
     with pytest.raises(ArgumentError) as refused:
-        ico.load_cohort(store, mask=np.ones(2 * N, dtype=bool))
+        load_cohort(store, mask=np.ones(2 * N, dtype=bool))
     assert refused.value.argument == "mask"

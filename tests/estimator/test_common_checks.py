@@ -14,6 +14,7 @@ from icofactor.estimator import inputs
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.preprocessing import BandPass, OutlierLimiter, Resampler, SurfaceSmoother
 from icofactor.preprocessing.resampling import Weights
+from icofactor.preprocessing.transformers import SparseWeights
 from icofactor.sphere.sites import Sites
 
 OBJECTS = "arrays of Python objects are refused by their type, not converted"
@@ -41,10 +42,10 @@ SIGNED = ("check_positive_only_tag_during_fit",)
 
 
 def expected(estimator: Any) -> dict[str, str]:
-    found = EXPECTED[type(estimator).__name__]
+    reasons = EXPECTED[type(estimator).__name__]
     if getattr(estimator, "method", None) == "E-DL":  # takes negative values
-        found = {name: why for name, why in found.items() if name not in SIGNED}
-    return found
+        reasons = {name: reason for name, reason in reasons.items() if name not in SIGNED}
+    return reasons
 
 
 # The checks draw data of 1 to 10 columns; columns here are sites of a mesh. So each estimator gets a mesh for every
@@ -61,10 +62,10 @@ def points(n: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def a_mesh_for_every_number_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = inputs.sites_for
+    original = inputs.sites_for
 
     def sites_for(n: int, mesh: Any = None, hemi: str | None = None) -> tuple[Sites, str | None]:
-        return known(n, Sites.from_sphere(points(n)) if mesh is None and n else mesh, hemi)
+        return original(n, Sites.from_sphere(points(n)) if mesh is None and n else mesh, hemi)
 
     monkeypatch.setattr(inputs, "sites_for", sites_for)
 
@@ -81,7 +82,7 @@ def averages(X: Any) -> sparse.csr_array | None:
 class AnySmoother(SurfaceSmoother):
     def fit(self, X: Any = None, y: Any = None) -> AnySmoother:
         if (weights := averages(X)) is not None:
-            self._built = weights
+            self._built = SparseWeights([weights])
         super().fit(X, y)
         return self
 

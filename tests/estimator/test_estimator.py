@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 import warnings
@@ -14,15 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import icofactor as ico
+from helpers.refusals import refused
 from icofactor import CorticalFactorization, Refinement
-from icofactor.errors import ArgumentError
 
 PROJECTIVE = ("PPNMF", "E-PPNMF", "LE-PPNMF")
 
@@ -68,48 +66,6 @@ def squared_error(model: CorticalFactorization, X: np.ndarray) -> float:
 # ---------------------------------------------------------------------- scikit-learn's conventions
 
 
-def test_a_level_finer_than_the_mesh_is_said(cohort: ico.Cohort) -> None:
-    settings = {"n_components": 2, "n_starts": 2, "random_state": 0, "refinement": None}
-    with pytest.warns(
-        UserWarning, match="level=9 is finer than the mesh: the fit starts from its finest level, 3"
-    ):
-        fine = CorticalFactorization(**settings, level=9).fit(cohort[:6])
-    own = CorticalFactorization(**settings, level=3).fit(cohort[:6])  # without a word
-    np.testing.assert_array_equal(fine.components_, own.components_)
-
-
-def test_the_constructor_only_stores() -> None:
-    odd = object()
-    model = CorticalFactorization(
-        odd, method=odd, mesh=odd, mask=odd, refinement=odd, random_state=odd
-    )  # type: ignore[arg-type]
-    for name in ("n_components", "method", "mesh", "mask", "refinement", "random_state"):
-        assert getattr(model, name) is odd
-    assert not [name for name in vars(model) if name.endswith("_")]
-
-
-def test_clone_and_parameters_round_trip(X: np.ndarray) -> None:
-    mask = np.ones(642, dtype=bool)
-    model = quick(3, mask=mask, mesh=ico.Sites.named("fsaverage3"), refinement=Refinement(steps=1))
-    copy = clone(model.fit(X))
-    assert not hasattr(copy, "components_")
-    assert copy.get_params()["refinement"] == Refinement(steps=1)
-    np.testing.assert_array_equal(copy.mask, mask)
-    np.testing.assert_array_equal(copy.fit(X).components_, model.components_)
-    assert copy.set_params(n_components=2, method="E-DL") is copy
-    assert (copy.n_components, copy.method) == (2, "E-DL")
-    with pytest.raises(ValueError, match="Invalid parameter 'components'"):
-        copy.set_params(components=2)
-
-
-def test_repr_names_what_was_changed() -> None:
-    assert repr(CorticalFactorization()) == "CorticalFactorization()"
-    assert (
-        repr(CorticalFactorization(4, method="DL"))
-        == "CorticalFactorization(method='DL', n_components=4)"
-    )
-
-
 def test_a_pipeline_fits_and_transforms(X: np.ndarray) -> None:
     pipeline = make_pipeline(FunctionTransformer(np.abs, feature_names_out="one-to-one"), quick())
     loadings = pipeline.fit_transform(-X)
@@ -117,35 +73,22 @@ def test_a_pipeline_fits_and_transforms(X: np.ndarray) -> None:
     assert list(pipeline.get_feature_names_out()) == [f"component0{i}" for i in range(1, 5)]
 
 
-def test_grid_search_over_the_number_of_components(X: np.ndarray) -> None:
-    search = GridSearchCV(quick(), {"n_components": [1, 4]}, cv=3, error_score="raise").fit(X)
-    assert search.best_params_ == {"n_components": 4}
-    few, many = search.cv_results_["mean_test_score"]
-    assert few < many < 1
-    assert search.best_estimator_.components_.shape == (4, 642)
+def test_a_level_finer_than_the_mesh_is_its_own(cohort: ico.Cohort) -> None:
+    with pytest.warns(UserWarning, match="level"):
+        fine = quick(2, level=9).fit(cohort[:6])
+    # Of the finest level there is no warning.
+    finest = quick(2, level=3).fit(cohort[:6])
+    np.testing.assert_array_equal(fine.components_, finest.components_)
 
 
-def test_fit_transform_is_fit_then_transform(X: np.ndarray) -> None:
-    model = quick()
-    loadings = model.fit_transform(X)
-    assert model.fit(X) is model
-    np.testing.assert_allclose(loadings, model.transform(X), rtol=1e-10, atol=1e-10)
-    np.testing.assert_array_equal(loadings, model.loadings_)
-
-
-def test_the_loadings_returned_are_the_callers(X: np.ndarray) -> None:
-    model = quick()
-    loadings = model.fit_transform(X)
-    loadings *= 0
-    assert (model.loadings_ != 0).any()
-
-
-def test_names_and_counts_of_features(X: np.ndarray) -> None:
-    model = quick().fit(X)
-    assert model.n_features_in_ == 642
-    assert list(model.get_feature_names_out()) == [f"component0{i}" for i in range(1, 5)]
-    with pytest.raises(NotFittedError):
-        quick().get_feature_names_out()
+def test_clone_and_set_params(X: np.ndarray) -> None:
+    mask = np.ones(642, dtype=bool)
+    model = quick(3, mask=mask, mesh=ico.Sites.named("fsaverage3"), refinement=Refinement(steps=1))
+    copy = clone(model.fit(X))
+    assert not hasattr(copy, "components_")
+    np.testing.assert_array_equal(copy.fit(X).components_, model.components_)
+    assert copy.set_params(n_components=2, method="E-DL") is copy
+    assert (copy.n_components, copy.method) == (2, "E-DL")
 
 
 def test_fitting_again_forgets_the_first_fit(X: np.ndarray) -> None:
@@ -159,63 +102,25 @@ def test_fitting_again_forgets_the_first_fit(X: np.ndarray) -> None:
     np.testing.assert_array_equal(model.depth_, fresh.depth_)
 
 
-def test_parameters_changed_after_the_fit_do_not_change_the_fit(X: np.ndarray) -> None:
-    model = quick().fit(X)
-    before = model.transform(X)
-    model.set_params(method="LE-PPNMF", n_components=2)
-    np.testing.assert_array_equal(model.transform(X), before)
-
-
-def test_X_is_not_changed(cohort: ico.Cohort) -> None:
-    X = cohort.X.astype(np.float64)
-    before = X.copy()
-    model = quick().fit(X)
-    model.transform(X)
-    model.score(X)
-    np.testing.assert_array_equal(X, before)
-
-
 def test_columns_of_a_data_frame_are_those_of_the_fit(X: np.ndarray) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=[f"v{i}" for i in range(X.shape[1])])
     model = quick().fit(frame)
     np.testing.assert_array_equal(model.transform(frame), model.transform(X))
-    for other, how in (
-        (frame.iloc[:, ::-1], "in another order"),
-        (frame.rename(columns={"v3": "w"}), "others"),
-    ):
+    for other in (frame.iloc[:, ::-1], frame.rename(columns={"v3": "w"})):
         for call in (model.transform, model.score):
-            with pytest.raises(
-                ArgumentError, match=f"should match those .* during fit; the columns of X are {how}"
-            ):
+            with refused("X"):
                 call(other)
     assert not hasattr(model.fit(X), "feature_names_in_")
-
-
-@pytest.mark.parametrize("mesh", [None, "fsaverage3"])
-def test_maps_that_lie_the_other_way(X: np.ndarray, mesh: str | None) -> None:
-    with pytest.raises(ArgumentError, match="looks like sites × subjects") as caught:
-        quick(mesh=mesh).fit(X.T)
-    assert (caught.value.argument, caught.value.found) == ("X", f"shape {X.T.shape}")
-    with pytest.raises(ArgumentError) as caught:  # neither way
-        quick(mesh=mesh).fit(X[:, :100])
-    assert caught.value.argument == "mesh"
 
 
 def test_pandas_output(X: np.ndarray) -> None:
     pd = pytest.importorskip("pandas")
     model = quick().set_output(transform="pandas")
-    found = model.fit_transform(pd.DataFrame(X, index=[f"sub-{i}" for i in range(30)]))
-    assert list(found.columns) == list(model.get_feature_names_out())
-    assert found.index[3] == "sub-3"
-    np.testing.assert_array_equal(found.to_numpy(), quick().fit_transform(X))
-    assert model.score(X) == pytest.approx(model.explained_, abs=1e-9)
-
-
-def test_a_fitted_model_can_be_pickled(X: np.ndarray) -> None:
-    model = quick(refinement=Refinement(steps=2)).fit(X)
-    back = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(back.transform(X), model.transform(X))
+    loadings = model.fit_transform(pd.DataFrame(X, index=[f"sub-{i}" for i in range(30)]))
+    assert list(loadings.columns) == list(model.get_feature_names_out())
+    assert loadings.index[3] == "sub-3"
+    np.testing.assert_array_equal(loadings.to_numpy(), model.loadings_)
 
 
 def test_progress_is_shown_only_when_asked_for(
@@ -225,9 +130,9 @@ def test_progress_is_shown_only_when_asked_for(
     assert capsys.readouterr() == ("", "")
     quick(verbose=True, refinement=Refinement(steps=2)).fit(X)
     out, err = capsys.readouterr()
-    assert out == ""
+    assert not out
     for stage in ("statistics", "starts", "refinement", "lift"):
-        assert f"{stage} ...\n{stage}: " in err, "a log gets lines, not bars"
+        assert stage in err
 
 
 # ---------------------------------------------------------------------- what a fit holds
@@ -252,14 +157,6 @@ def test_every_method_fits_and_transforms(method: str, X: np.ndarray) -> None:
         assert model.loadings_.min() >= 0
 
 
-@pytest.mark.parametrize("method", ["E-DL", "LE-PNNMF", "LE-SPNNMF", "E-PPNMF"])
-def test_the_papers_rules_fit_too(method: str, X: np.ndarray) -> None:
-    model = fit_quietly(quick(method=method, rules="paper", n_iter=300), X)
-    assert model.solution_.rules == "paper"
-    assert 0.4 < model.explained_ < 0.6
-    assert model.error_ == pytest.approx(squared_error(model, X), rel=1e-8)
-
-
 def test_score_is_the_explained_share(X: np.ndarray) -> None:
     model = quick().fit(X)
     variance = np.square(X - X.mean(axis=0)).sum()
@@ -269,34 +166,23 @@ def test_score_is_the_explained_share(X: np.ndarray) -> None:
     np.testing.assert_allclose(model.mean_, X.mean(axis=0), rtol=1e-12)
 
 
-def test_score_of_one_new_subject_is_below_that_of_a_perfect_fit(X: np.ndarray) -> None:
-    model = quick(method="CD-PNNMF").fit(X[:-1])
-    assert model.score(X[-1:]) < 1
-    made = model.inverse_transform(np.array([[1.0, 2.0, 3.0, 4.0]]))
-    assert model.score(made) == pytest.approx(1, abs=1e-4)  # the penalty keeps it from 1
-
-
-def test_inverse_transform_is_loadings_times_components(X: np.ndarray) -> None:
-    model = quick(method="CD-PNNMF").fit(X)
-    np.testing.assert_array_equal(
-        model.inverse_transform(model.loadings_), model.loadings_ @ model.components_
-    )
+def test_inverse_transform_undoes_the_centering(X: np.ndarray) -> None:
+    mean = X.mean(axis=0)
     parts = quick(method="parts").fit(X)
-    rebuilt = X.mean(axis=0) + parts.loadings_ @ parts.components_
-    np.testing.assert_allclose(parts.inverse_transform(parts.loadings_), rebuilt, rtol=1e-12)
+    maps = mean + parts.loadings_ @ parts.components_
+    np.testing.assert_allclose(parts.inverse_transform(parts.loadings_), maps, rtol=1e-12)
     scores = quick(method="parts", center="zscore").fit(X)
-    rebuilt = X.mean(axis=0) + X.std(axis=0, ddof=1) * (scores.loadings_ @ scores.components_)
-    np.testing.assert_allclose(scores.inverse_transform(scores.loadings_), rebuilt, rtol=1e-10)
+    maps = mean + X.std(axis=0, ddof=1) * (scores.loadings_ @ scores.components_)
+    np.testing.assert_allclose(scores.inverse_transform(scores.loadings_), maps, rtol=1e-10)
 
 
-def test_refinement_divides_faces_and_says_where(X: np.ndarray) -> None:
-    model = quick(level=0, refinement=Refinement(steps=3, faces=2), lift=False).fit(X)
-    plain = quick(level=0, lift=False).fit(X)
-    assert plain.depth_.max() == 0
-    assert model.design_.n_columns > plain.design_.n_columns == 20
-    assert model.depth_.shape == (642,)
-    assert 1 <= model.depth_.max() <= 3
-    assert model.solution_.error < plain.solution_.error
+def test_recurrence_is_in_the_order_of_the_components(X: np.ndarray) -> None:
+    settings = {"method": "LE-PNNMF", "n_starts": 20, "n_iter": 150, "tol": 0.0, "lift": False}
+    model = quick(5, **settings).fit(X)
+    coarse = (model.design_.matrix @ model.starts_.B).T
+    order = ico.match_components(model.components_, coarse).b
+    assert len(np.unique(model.recurrence_)) > 1
+    np.testing.assert_array_equal(model.recurrence_, model.starts_.recurrence[order])
 
 
 @pytest.mark.parametrize("method", ["LE-PNNMF", "LE-PPNMF"])
@@ -313,41 +199,19 @@ def test_without_lift_the_basis_is_that_of_the_design(X: np.ndarray) -> None:
     assert model.error_ == pytest.approx(squared_error(model, X), rel=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", ["partition", "smooth", "exponential"])
-def test_every_kind_of_columns_lifts_to_nearly_the_same_fit(columns: str, X: np.ndarray) -> None:
-    wide = {"exponential": 0.3}.get(columns)  # the paper's 0.015 reaches few of 642 vertices
-    assert 0.5 < quick(columns=columns, sigma=wide).fit(X).explained_ < 0.6
-
-
 def test_the_papers_setting() -> None:
-    model = CorticalFactorization.paper("LE-PNNMF", n_components=4)
-    expected = {
-        "n_components": 4,
-        "method": "LE-PNNMF",
-        "columns": "exponential",
-        "level": 0,
-        "n_starts": 1000,
-        "n_iter": 1000,
-        "tol": 0.0,
-        "lift": False,
-        "rules": "paper",
-        "penalty": "paper",
-        "sigma": None,
-        "refinement": Refinement(
-            steps=10, faces=5, n_iter=10, indicator="projected", carry="quarter"
-        ),
-    }
-    assert {name: model.get_params()[name] for name in expected} == expected
-    with pytest.warns(
-        UserWarning, match="the components explain less than the mean map .* use lift=True"
-    ):
-        model.set_params(n_starts=5, n_iter=50).fit(ico.simulate_cohort(30, 4, random_state=0))
-    assert model.explained_ < 0  # few bumps for so many sites
-    assert model.design_.sigma == 0.015
-    assert model.refined_.n_columns[0] == 35  # five of 20 faces gave way to four each
+    model = CorticalFactorization.paper("LE-PNNMF", n_components=4, n_starts=5, n_iter=50)
+    with pytest.warns(UserWarning, match="lift"):
+        model.fit(ico.simulate_cohort(30, 4, random_state=0))
+    # Few bumps for so many sites.
+    assert model.explained_ < 0
+    assert (model.design_.kind, model.design_.sigma) == ("exponential", 0.015)
+    assert (model.solution_.rules, model.solution_.n_iter) == ("paper", 50 + 10 * 10)
+    # Five of 20 faces gave way to four each.
+    assert model.refined_.n_columns[0] == 35
     assert np.isfinite(model.components_).all()
-    assert CorticalFactorization.paper("DL", lift=True).lift is True
+    paper = CorticalFactorization.paper("DL", lift=True)
+    assert (paper.n_starts, paper.n_iter, paper.tol, paper.lift) == (1000, 1000, 0.0, True)
 
 
 def test_as_many_components_as_subjects(X: np.ndarray) -> None:
@@ -361,22 +225,6 @@ def test_very_few_subjects_are_not_fitted_by_copies_of_one_map(X: np.ndarray) ->
 
 
 # ---------------------------------------------------------------------- what it finds
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hemisphere", ["left", "both"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_truth_is_found_again(hemisphere: Any, seed: int) -> None:
-    cohort = ico.simulate_cohort(100, 10, hemisphere=hemisphere, random_state=seed)
-    assert cohort.truth is not None
-    model = CorticalFactorization(10).fit(cohort)
-    match = ico.match_components(model, cohort.truth.components)
-    of_loadings = [
-        np.corrcoef(model.loadings_[:, i], cohort.truth.loadings[:, j])[0, 1]
-        for i, j in zip(match.a, match.b, strict=True)
-    ]
-    assert match.mean >= 0.9
-    assert np.mean(of_loadings) >= 0.9
 
 
 @pytest.fixture(scope="module")
@@ -393,10 +241,10 @@ def test_real_thickness_is_fitted_close_to_the_best_of_rank_ten(
     case: str, bound: float, thickness: tuple[np.ndarray, np.ndarray]
 ) -> None:
     T, cortex = thickness
-    left = T[:, :10242]
+    one_side = T[:, :10242]
     triangles = ico.Sites.named("fsaverage5").triangles
     assert triangles is not None
-    X = {"faces": left[:, triangles].mean(axis=2), "both": T}.get(case, left)
+    X = {"faces": one_side[:, triangles].mean(axis=2), "both": T}.get(case, one_side)
     model = CorticalFactorization(
         10, method="CD-PNNMF", mask=cortex[:10242] if case == "masked" else None
     ).fit(X)
@@ -416,38 +264,28 @@ def test_real_thickness_in_parts(thickness: tuple[np.ndarray, np.ndarray]) -> No
     assert model.error_ == pytest.approx(np.square(X - (X @ W.T) @ W).sum(), rel=1e-9)
     assert model.error_ / np.square(X).sum() <= 0.440
     np.testing.assert_allclose(model.loadings_, X @ W.T / model.scale_, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(np.square(model.loadings_).mean(axis=0), 1.0, rtol=1e-9)
-    cosines = (W @ W.T) / np.outer(*(np.linalg.norm(W, axis=1),) * 2)
+    lengths = np.linalg.norm(W, axis=1)
+    cosines = (W @ W.T) / np.outer(lengths, lengths)
     assert cosines[~np.eye(10, dtype=bool)].mean() <= 0.08
 
 
 # ---------------------------------------------------------------------- centering
 
 
-def test_zscores_are_the_fit_of_zscored_maps(X: np.ndarray) -> None:
-    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
-    given, made = (
-        quick(method="parts", center="none").fit(Z),
-        quick(method="parts", center="zscore").fit(X),
-    )
-    np.testing.assert_allclose(made.components_, given.components_, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(made.loadings_, given.loadings_, rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("center", ["mean", "zscore"])
+@pytest.mark.parametrize("method", ["parts", "E-DL"])
+def test_a_centred_fit_is_that_of_centred_maps(method: str, center: str, X: np.ndarray) -> None:
+    mean = X.mean(axis=0)
+    deviation = X.std(axis=0, ddof=1) if center == "zscore" else 1.0
+    settings = {"method": method, "n_iter": 50}
+    plain = fit_quietly(quick(**settings, center="none"), (X - mean) / deviation)
+    model = fit_quietly(quick(**settings, center=center), X)
+    np.testing.assert_allclose(model.components_, plain.components_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(model.loadings_, plain.loadings_, rtol=1e-10, atol=1e-12)
     new = X[:3] * 1.01
-    expected = given.transform((new - X.mean(axis=0)) / X.std(axis=0, ddof=1))
-    np.testing.assert_allclose(made.transform(new), expected, rtol=1e-9, atol=1e-11)
-    assert made.explained_ == pytest.approx(given.explained_, abs=1e-10)
-
-
-@pytest.mark.parametrize("method", ["parts", "LE-PPNMF", "E-DL"])
-def test_deviations_are_the_fit_of_centred_maps(method: str, X: np.ndarray) -> None:
-    settings = {"method": method, "n_iter": 50, "penalty": "paper"}
-    made = fit_quietly(quick(**settings, center="mean"), X)
-    if method == "LE-PPNMF":  # raw values must be ≥ 0; of deviations only the statistics are signed
-        assert made.center_ == "mean" and made.explained_ > 0.3
-        return
-    given = fit_quietly(quick(**settings, center="none"), X - X.mean(axis=0))
-    np.testing.assert_allclose(made.components_, given.components_, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(made.transform(X[:2]), made.loadings_[:2], rtol=1e-8, atol=1e-10)
+    expected = plain.transform((new - mean) / deviation)
+    np.testing.assert_allclose(model.transform(new), expected, rtol=1e-9, atol=1e-11)
+    assert model.explained_ == pytest.approx(plain.explained_, abs=1e-10)
 
 
 @pytest.mark.parametrize("columns", ["smooth", "exponential"])
@@ -463,23 +301,19 @@ def test_deviations_with_overlapping_columns_have_the_error_of_the_full_matrix(
 
 def test_sites_without_variance_are_left_out_of_zscores(X: np.ndarray) -> None:
     X = X.copy()
-    X[:, 5:9] = 2.5
-    model = quick(method="parts", center="zscore").fit(X)
-    assert model.n_constant_sites_ == 4
-    assert (model.components_[:, 5:9] == 0).all()
-    np.testing.assert_allclose(model.inverse_transform(model.loadings_)[:, 5:9], 2.5)
-
-
-def test_sites_without_variance_do_not_enter_new_subjects(X: np.ndarray) -> None:
-    X = X.copy()
     X[:, :9] = 0.1
+    lifted = quick(method="parts", center="zscore").fit(X)
+    assert lifted.n_constant_sites_ == 9
+    assert (lifted.components_[:, :9] == 0).all()
     model = quick(method="parts", center="zscore", lift=False).fit(X)
+    np.testing.assert_allclose(model.inverse_transform(model.loadings_)[:, :9], 0.1)
     other = X.copy()
     other[:, :9] += 1000
     np.testing.assert_allclose(model.transform(other), model.loadings_, rtol=1e-8, atol=1e-10)
     assert model.score(other) == pytest.approx(model.score(X), abs=1e-10)
+    # Rounding is all that constant sites hold of residuals.
     Z = np.column_stack([np.ones(len(X)), np.random.default_rng(0).standard_normal((len(X), 4))])
-    residuals = X - Z @ (np.linalg.pinv(Z) @ X)  # rounding is all that constant sites hold
+    residuals = X - Z @ (np.linalg.pinv(Z) @ X)
     assert quick(method="parts", center="zscore").fit(residuals).n_constant_sites_ == 9
 
 
@@ -512,41 +346,14 @@ def test_a_dead_part_of_raw_maps_stays_finite() -> None:
     assert np.isfinite(model.components_).all() and np.isfinite(model.loadings_).all()
 
 
-def test_what_is_saved_is_the_fit_whatever_set_params_did(X: np.ndarray, tmp_path: Path) -> None:
-    model = quick(3, method="parts").fit(X)
-    model.set_params(n_components=7, center="zscore", method="PNNMF").save(tmp_path / "model.zip")
-    again = ico.load_model(tmp_path / "model.zip")
-    np.testing.assert_array_equal(again.transform(X), model.transform(X))
-    assert again.n_components == 3 and again.method == "parts" and again.center_ == "mean"
-
-
-def test_a_centred_model_is_saved_with_what_was_taken_out(X: np.ndarray, tmp_path: Path) -> None:
-    model = quick(method="parts", center="zscore").fit(X)
-    model.save(tmp_path / "model.zip")
-    again = ico.load_model(tmp_path / "model.zip")
-    assert again.center_ == "zscore"
-    np.testing.assert_array_equal(again.recurrence_, model.recurrence_)
-    np.testing.assert_array_equal(again.transform(X[:3]), model.transform(X[:3]))
-    np.testing.assert_array_equal(
-        again.inverse_transform(again.loadings_), model.inverse_transform(model.loadings_)
-    )
-
-
 # ---------------------------------------------------------------------- seeds
 
 
 def test_the_same_seed_gives_the_same_bits(X: np.ndarray) -> None:
-    first, second = quick(random_state=3).fit(X), quick(random_state=3).fit(X)
-    np.testing.assert_array_equal(first.components_, second.components_)
-    np.testing.assert_array_equal(first.loadings_, second.loadings_)
-    np.testing.assert_array_equal(
-        quick(random_state=np.int64(3)).fit(X).components_, first.components_
-    )
-
-
-def test_another_seed_gives_another_answer(X: np.ndarray) -> None:
-    one, other = (quick(n_starts=1, random_state=seed).fit(X).components_ for seed in (0, 1))
-    assert np.abs(one - other).max() > 1e-6
+    fits = [quick(random_state=seed, n_starts=1).fit(X) for seed in (3, np.int64(3), 4)]
+    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    np.testing.assert_array_equal(fits[0].loadings_, fits[1].loadings_)
+    assert np.abs(fits[0].components_ - fits[2].components_).max() > 1e-6
 
 
 @pytest.mark.slow
@@ -555,17 +362,13 @@ def test_a_fresh_process_gives_the_same_bits(X: np.ndarray, tmp_path: Path) -> N
     program = (
         "import sys, numpy as np, icofactor as ico\n"
         "X = np.load(sys.argv[1])\n"
-        "model = ico.CorticalFactorization(4, n_starts=3, tol=1e-4, refinement=None, random_state=3).fit(X)\n"
+        "settings = dict(n_starts=3, tol=1e-4, refinement=None, random_state=3)\n"
+        "model = ico.CorticalFactorization(4, **settings).fit(X)\n"
         "np.save(sys.argv[2], model.components_)\n"
     )
-    threads = {
-        **os.environ,
-        "OMP_NUM_THREADS": "2",
-        "OPENBLAS_NUM_THREADS": "2",
-        "MKL_NUM_THREADS": "2",
-    }
-    arguments = [sys.executable, "-c", program, str(tmp_path / "X.npy"), str(tmp_path / "W.npy")]
-    subprocess.run(arguments, check=True, env=threads)
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "W.npy"), quick(random_state=3).fit(X).components_
-    )
+    threads = {f"{library}_NUM_THREADS": "2" for library in ("OMP", "OPENBLAS", "MKL")}
+    files = [str(tmp_path / "X.npy"), str(tmp_path / "W.npy")]
+    command = [sys.executable, "-c", program, *files]
+    subprocess.run(command, check=True, env={**os.environ, **threads})
+    components = np.load(tmp_path / "W.npy")
+    np.testing.assert_array_equal(components, quick(random_state=3).fit(X).components_)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import os
-import pickle
-import re
 import zipfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import icofactor as ico
 from helpers.marking import slow_but
+from helpers.refusals import refused
 from icofactor import CorticalFactorization, Refinement, Sites, load_model
 from icofactor.errors import ModelFileError
-from icofactor.estimator import saving
-from icofactor.io import archive, records
+from icofactor.io.archive import read_arrays, write_arrays
 
 ATTRIBUTES = [
     *(
@@ -45,6 +42,15 @@ ATTRIBUTES = [
 ]
 MASK = Sites.named("fsaverage3").coordinates[:, 0] < 0.8
 
+
+def _points() -> Sites:
+    """Sites without a mesh."""
+    points = np.random.default_rng(0).standard_normal((642, 3))
+    return Sites.from_sphere(points / np.linalg.norm(points, axis=1, keepdims=True))
+
+
+POINTS = _points()
+
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "mask": {"mask": MASK},
@@ -54,6 +60,9 @@ CASES: dict[str, dict[str, Any]] = {
     "smooth columns": {"columns": "smooth", "sigma": 0.2, "refinement": Refinement(steps=1)},
     "dictionary": {"method": "E-DL", "penalty": 1.0},
     "projective": {"method": "LE-PPNMF"},
+    "z-scores": {"method": "parts", "center": "zscore"},
+    "points": {"mesh": POINTS, "level": 1},
+    "both hemispheres": {"mask": np.tile(MASK, 2), "refinement": Refinement(steps=1)},
     "NumPy's scalars": {
         "random_state": np.int64(3),
         "tol": np.float64(1e-3),
@@ -78,97 +87,74 @@ def saved(model: CorticalFactorization, tmp_path: Path) -> Path:
     return tmp_path / "model.zip"
 
 
-def assert_same(found: CorticalFactorization, expected: CorticalFactorization) -> None:
+def assert_same(loaded: CorticalFactorization, expected: CorticalFactorization) -> None:
     for name in ATTRIBUTES:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    np.testing.assert_array_equal(found.design_.faces, expected.design_.faces)
-    np.testing.assert_array_equal(found.design_.matrix.toarray(), expected.design_.matrix.toarray())
-    assert repr(found.design_) == repr(expected.design_)
-    for part in ("solution_", "starts_"):
-        for name, value in vars(getattr(expected, part)).items():
-            np.testing.assert_array_equal(
-                getattr(getattr(found, part), name), value, err_msg=f"{part}.{name}"
-            )
-    assert repr(found.sites_) == repr(expected.sites_)
-    np.testing.assert_array_equal(found.sites_.coordinates, expected.sites_.coordinates)
-    np.testing.assert_array_equal(found.refined_.stats.L, expected.refined_.stats.L)
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(expected, name), err_msg=name)
+    np.testing.assert_array_equal(loaded.design_.faces, expected.design_.faces)
     np.testing.assert_array_equal(
-        found.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray()
+        loaded.design_.matrix.toarray(), expected.design_.matrix.toarray()
     )
-    assert found.refined_.divisions == expected.refined_.divisions
-    assert found.refined_.n_columns == expected.refined_.n_columns
+    assert repr(loaded.design_) == repr(expected.design_)
+    for attribute in ("solution_", "starts_"):
+        for name, value in vars(getattr(expected, attribute)).items():
+            np.testing.assert_array_equal(
+                getattr(getattr(loaded, attribute), name), value, err_msg=f"{attribute}.{name}"
+            )
+    assert repr(loaded.sites_) == repr(expected.sites_)
+    np.testing.assert_array_equal(loaded.sites_.coordinates, expected.sites_.coordinates)
+    np.testing.assert_array_equal(loaded.refined_.stats.L, expected.refined_.stats.L)
+    np.testing.assert_array_equal(
+        loaded.refined_.stats.K.toarray(), expected.refined_.stats.K.toarray()
+    )
+    assert loaded.refined_.divisions == expected.refined_.divisions
+    assert loaded.refined_.n_columns == expected.refined_.n_columns
 
 
-@pytest.mark.parametrize(
-    "case", slow_but(CASES, "plain", "mask", "dictionary", "projective", "NumPy's scalars")
-)
+QUICK = ("plain", "mask", "dictionary", "projective", "NumPy's scalars", "z-scores")
+
+
+@pytest.mark.parametrize("case", slow_but(CASES, *QUICK))
 def test_everything_comes_back(case: str, X: np.ndarray, tmp_path: Path) -> None:
-    model = CorticalFactorization(
-        **{"n_components": 3, "n_starts": 2, "tol": 1e-3, **CASES[case]}
-    ).fit(X)
+    if case == "both hemispheres":
+        X = np.hstack([X, X[:, ::-1]])
+    settings = {"n_components": 3, "n_starts": 2, "tol": 1e-3, **CASES[case]}
+    model = CorticalFactorization(**settings).fit(X)
     model.save(tmp_path / "model.zip")
     back = load_model(tmp_path / "model.zip")
     assert_same(back, model)
-    if case != "NumPy's scalars":  # they come back as Python's
+    # NumPy's scalars come back as Python's.
+    if case != "NumPy's scalars":
         assert repr(back) == repr(model)
     for name, value in model.get_params().items():
         if name != "mesh" or not isinstance(value, Sites):
             np.testing.assert_array_equal(back.get_params()[name], value, err_msg=name)
     np.testing.assert_array_equal(back.transform(X), model.transform(X))
+    maps = model.inverse_transform(model.loadings_)
+    np.testing.assert_array_equal(back.inverse_transform(back.loadings_), maps)
     assert back.score(X) == model.score(X)
     np.testing.assert_array_equal(back.fit(X).components_, model.components_)
 
 
-def test_two_hemispheres_come_back(tmp_path: Path) -> None:
-    cohort = ico.simulate_cohort(15, 3, mesh="fsaverage3", hemisphere="both", random_state=0)
-    mask = np.concatenate([MASK, MASK])
-    model = CorticalFactorization(
-        3, n_starts=2, tol=1e-3, mask=mask, refinement=Refinement(steps=1)
-    ).fit(cohort)
+def test_parameters_changed_after_the_fit_are_not_saved(X: np.ndarray, tmp_path: Path) -> None:
+    model = CorticalFactorization(3, n_starts=2, tol=1e-3).fit(X)
+    loadings = model.transform(X)
+    model.set_params(n_components=7, center="zscore", method="PNNMF")
+    np.testing.assert_array_equal(model.transform(X), loadings)
     model.save(tmp_path / "model.zip")
     back = load_model(tmp_path / "model.zip")
-    assert_same(back, model)
-    np.testing.assert_array_equal(back.transform(cohort), model.transform(cohort))
+    np.testing.assert_array_equal(back.transform(X), loadings)
+    assert (back.n_components, back.method, back.center_) == (3, "parts", "mean")
 
 
-def test_a_mesh_that_is_not_icosahedral_comes_back(X: np.ndarray, tmp_path: Path) -> None:
-    points = np.random.default_rng(0).standard_normal((642, 3))
-    sites = Sites.from_sphere(points / np.linalg.norm(points, axis=1, keepdims=True))
-    model = CorticalFactorization(3, n_starts=2, tol=1e-3, level=1, mesh=sites).fit(X)
-    model.save(tmp_path / "model.zip")
-    assert_same(load_model(tmp_path / "model.zip"), model)
-
-
-def test_the_file_is_a_zip_without_pickles(saved: Path) -> None:
-    with zipfile.ZipFile(saved) as zipped:
-        assert zipped.testzip() is None
-        names = zipped.namelist()
-        metadata = [json.loads(zipped.read(name)) for name in names if name.endswith("zarr.json")]
-        for name in names:
-            assert b"pickle" not in zipped.read(name), name
-    arrays = [m for m in metadata if m["node_type"] == "array"]
-    assert len(arrays) > 10
-    assert {m["zarr_format"] for m in metadata} == {3}
-    assert {codec["name"] for m in arrays for codec in m["codecs"]} == {"bytes"}
-
-
-def test_zarr_reads_the_file(model: CorticalFactorization, saved: Path) -> None:
-    import zarr
-
-    store = zarr.storage.ZipStore(saved, mode="r")
-    group = zarr.open_group(store, mode="r")
-    np.testing.assert_array_equal(group["components"][...], model.components_)
-    np.testing.assert_array_equal(group["sites/hemisphere"][...], model.sites_.hemisphere)
-    assert group.attrs["content"]["error"] == model.error_
-    store.close()
-
-
-def test_equal_models_make_equal_files(
+def test_equal_models_make_equal_files_without_pickles(
     X: np.ndarray, model: CorticalFactorization, saved: Path
 ) -> None:
     again = saved.with_name("again.zip")
     CorticalFactorization(3, n_starts=2, tol=1e-3).fit(X).save(again)
     assert again.read_bytes() == saved.read_bytes()
+    with np.load(saved, allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["components"], model.components_)
+        assert all(array.dtype != object for array in arrays.values())
 
 
 # ---------------------------------------------------------------------- writing
@@ -178,7 +164,7 @@ def test_a_file_is_replaced_only_when_asked_for(
     model: CorticalFactorization, saved: Path, X: np.ndarray
 ) -> None:
     before = saved.read_bytes()
-    with pytest.raises(FileExistsError, match=r"model\.zip exists; pass overwrite=True"):
+    with pytest.raises(FileExistsError):
         model.save(saved)
     assert saved.read_bytes() == before
     other = CorticalFactorization(2, n_starts=1, tol=1e-3).fit(X)
@@ -187,127 +173,78 @@ def test_a_file_is_replaced_only_when_asked_for(
     assert os.listdir(saved.parent) == ["model.zip"]
 
 
-@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("exists", [True, False])
 def test_a_write_that_fails_leaves_what_was_there(
-    old: bool, model: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exists: bool, model: CorticalFactorization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.zip"
-    if old:
+    if exists:
         model.save(path)
-    before = path.read_bytes() if old else None
-    write, calls = archive.write_member, []
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    open_member = zipfile.ZipFile.open
+    n_calls = iter(range(100))
 
-    def full_disk(zipped: Any, name: str, data: bytes) -> None:
-        calls.append(name)
-        if len(calls) == 5:
+    def full_disk(*arguments: Any, **options: Any) -> Any:
+        if next(n_calls) == 5:
             raise OSError(28, "No space left on device")
-        write(zipped, name, data)
+        return open_member(*arguments, **options)
 
-    monkeypatch.setattr(archive, "write_member", full_disk)
+    monkeypatch.setattr(zipfile.ZipFile, "open", full_disk)
     with pytest.raises(OSError, match="No space left"):
         model.save(path, overwrite=True)
-    assert len(calls) == 5
-    assert os.listdir(tmp_path) == (["model.zip"] if old else [])
-    if old:
-        assert path.read_bytes() == before
+    assert next(n_calls) == 6
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_large_arrays_are_compressed_where_it_pays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_could_not_be_read_is_not_written(
+    model: CorticalFactorization, tmp_path: Path
 ) -> None:
-    for name, value in (("_LARGE", 4000), ("_TRIED", 1000)):
-        monkeypatch.setattr(archive, name, value)
-    rng = np.random.default_rng(0)
-    arrays = {
-        "noise": rng.random((40, 25)),
-        "level": np.ones(1000),
-        "small": rng.random(500),
-        "flags": np.ones(()) > 0,
-    }
-    archive.write_zarr(tmp_path / "a.zip", {}, arrays)
-    found = archive.read_zarr(tmp_path / "a.zip")[1]
-    for name, values in arrays.items():
-        np.testing.assert_array_equal(found[name], values)
-    with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
-        plain = [
-            one.filename for one in zipped.infolist() if one.compress_type == zipfile.ZIP_STORED
-        ]
-    assert plain == ["noise/c/0/0"]
+    broken = copy.copy(model)
+    broken.error_ = float("nan")
+    with pytest.raises(ModelFileError):
+        broken.save(tmp_path / "model.zip")
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there(model: CorticalFactorization, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"create .*nowhere first"):
+def test_a_folder_that_does_not_exist(model: CorticalFactorization, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
         model.save(tmp_path / "nowhere" / "model.zip")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    with pytest.raises(IsADirectoryError):
         model.save(tmp_path, overwrite=True)
 
 
 # ---------------------------------------------------------------------- files that are no models
 
 
-def rewritten(source: Path, change: Any) -> Path:
-    """The zip with entries as `change(name, content)` returns them; None leaves one out."""
-    target = source.with_name("changed.zip")
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = change(name, old.read(name))
-            if content is not None:
-                new.writestr(name, content)
-    return target
-
-
-def with_root(source: Path, **changes: Any) -> Path:
-    def change(name: str, content: bytes) -> bytes:
-        if name != "zarr.json":
-            return content
-        root = json.loads(content)
-        root["attributes"].update(changes)
-        return json.dumps(root).encode()
-
-    return rewritten(source, change)
-
-
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nothing\.zip: no such file"):
+    with pytest.raises(FileNotFoundError):
         load_model(tmp_path / "nothing.zip")
+    with refused(tmp_path.name):
+        load_model(tmp_path)
+
+
+def test_the_folder_of_a_fit_and_models_by_path(model: CorticalFactorization, saved: Path) -> None:
+    """What the command line takes, Python takes."""
+    np.testing.assert_array_equal(load_model(saved.parent).components_, model.components_)
+    for first, second in ((saved.parent, str(saved)), (model, saved.parent)):
+        np.testing.assert_allclose(ico.match_components(first, second).similarity, 1.0)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"garbage", b"PK\x03\x04garbage", b"\x00" * 5000], ids=len
 )
 def test_garbage(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "bad.zip"
-    path.write_bytes(content)
-    with pytest.raises(ModelFileError, match="fit again") as refusal:
-        load_model(path)
-    assert refusal.value.path == str(path)
+    (tmp_path / "bad.zip").write_bytes(content)
+    with refused("bad.zip"):
+        load_model(tmp_path / "bad.zip")
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelFileError, match=r"contains no model\.zip; give the folder that icofactor fit wrote"
-    ) as caught:
-        load_model(tmp_path)
-    assert caught.value.path == str(tmp_path)
-
-
-def test_the_folder_of_a_fit_and_models_by_path(tmp_path: Path) -> None:
-    """What the command line takes, Python takes."""
-    X = ico.simulate_cohort(12, 3, mesh="fsaverage3", random_state=0).X
-    model = CorticalFactorization(2, n_starts=1, level=1).fit(X)
-    model.save(tmp_path / "model.zip")
-    np.testing.assert_array_equal(load_model(tmp_path).components_, model.components_)
-    for one, other in ((tmp_path, str(tmp_path / "model.zip")), (model, tmp_path)):
-        np.testing.assert_allclose(ico.match_components(one, other).similarity, 1.0)
-
-
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
-def test_a_file_cut_short(part: float, saved: Path) -> None:
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_file_cut_short(share: float, saved: Path) -> None:
     content = saved.read_bytes()
-    saved.write_bytes(content[: int(part * len(content))])
-    with pytest.raises(ModelFileError, match="fit again") as refusal:
+    saved.write_bytes(content[: int(share * len(content))])
+    with refused("model.zip"):
         load_model(saved)
-    assert refusal.value.path == str(saved)
 
 
 def test_a_file_with_a_damaged_array(saved: Path) -> None:
@@ -317,148 +254,28 @@ def test_a_file_with_a_damaged_array(saved: Path) -> None:
     middle = entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2
     content[middle] ^= 0xFF
     saved.write_bytes(bytes(content))
-    with pytest.raises(
-        ModelFileError, match=r"model\.zip: is damaged or truncated .*(checksum|cannot be unpacked)"
-    ):
+    with refused("model.zip"):
         load_model(saved)
 
 
-def test_a_zip_of_something_else(tmp_path: Path) -> None:
-    path = tmp_path / "photos.zip"
-    with zipfile.ZipFile(path, "w") as zipped:
-        zipped.writestr("cat.txt", "miaow")
-    with pytest.raises(ModelFileError, match=r"photos\.zip"):
-        load_model(path)
-    with zipfile.ZipFile(tmp_path / "empty.zip", "w"):
-        pass
-    with pytest.raises(ModelFileError, match=r"empty\.zip"):
-        load_model(tmp_path / "empty.zip")
-
-
-def test_zarr_of_another_kind_or_version(saved: Path) -> None:
-    with pytest.raises(ModelFileError, match="does not contain a model"):
-        load_model(with_root(saved, format="icofactor cohort"))
-    with pytest.raises(ModelFileError, match=r"layout 99, from another version"):
-        load_model(with_root(saved, version=99))
-
-
-def test_a_model_of_0_1_0(tmp_path: Path) -> None:
-    """Its layout was another one, of compressed zarr arrays: refused in one sentence before any array is looked at."""
-    path = tmp_path / "old.zip"
-    attributes = {"format": "icofactor model", "version": 1, "parameters": {}, "numbers": {}}
-    codecs = [
-        {"name": "bytes", "configuration": {"endian": "little"}},
-        {"name": "zstd", "configuration": {"level": 0}},
-    ]
-    with zipfile.ZipFile(path, "w") as old:
-        old.writestr(
-            "zarr.json",
-            json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}),
-        )
-        old.writestr(
-            "mean_/zarr.json",
-            json.dumps({"zarr_format": 3, "node_type": "array", "codecs": codecs}),
-        )
-        old.writestr("mean_/c/0", b"\x28\xb5\x2f\xfd")
-    with pytest.raises(ModelFileError) as refusal:
-        load_model(path)
-    assert refusal.value.path == str(path)
-    assert "layout 1, from another version" in refusal.value.problem
-
-
-@pytest.mark.parametrize(
-    "lost", ["components", "scale", "sites/deepest", "statistics/faces", "statistics/K/data"]
-)
-def test_a_model_that_lacks_a_part(lost: str, saved: Path) -> None:
-    path = rewritten(saved, lambda name, content: None if name.startswith(f"{lost}/c") else content)
-    with pytest.raises(ModelFileError, match=rf"changed\.zip: is damaged: {lost}/c/.* is missing"):
-        load_model(path)
-    path = rewritten(saved, lambda name, content: None if name.startswith(f"{lost}/") else content)
-    with pytest.raises(ModelFileError, match=r"changed\.zip: is damaged: its checksum is wrong"):
-        load_model(path)
-
-
-# ---------------------------------------------------------------- forged: the checksum is right, the content is not
-
-
-def forged(source: Path, change: Any) -> Path:
-    """The model with its content and arrays changed by `change`, and its checksum made anew."""
-    header, arrays = archive.read_zarr(source)
-    header.pop("checksum")
-    change(header["content"], arrays)
-    target = source.with_name("forged.zip")
-    archive.write_zarr(target, records.sealed(header, arrays), arrays)
+def rewritten(source: Path, without: str, **added: bytes) -> Path:
+    """Copy a zip without the members whose name begins so, and with others."""
+    target = source.with_name("changed.zip")
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        members = {name: old.read(name) for name in old.namelist() if not name.startswith(without)}
+        for name, content in {**members, **added}.items():
+            new.writestr(name, content)
     return target
 
 
-FORGERIES: dict[str, Any] = {
-    "lacks scale": lambda content, arrays: arrays.pop("scale"),
-    "lacks sites/deepest": lambda content, arrays: arrays.pop("sites/deepest"),
-    "statistics/K is not a sparse matrix": lambda content, arrays: arrays.pop("statistics/K/data"),
-    "mean has shape": lambda c, a: a.update({"centering/mean": a["centering/mean"][:, 1:]}),
-    "components contains int64": lambda content, arrays: arrays.update(
-        components=arrays["components"].view(np.int64)
-    ),
-    "mean contains values that are not finite": lambda c, a: a.update(
-        {"centering/mean": a["centering/mean"] * np.nan}
-    ),
-    "solution contains values that are not finite": lambda c, a: a.update(
-        {"solution/C": a["solution/C"] * np.inf}
-    ),
-    "error is 'nan'": lambda content, arrays: content.update(error=float("nan")),
-    "its error or its variance": lambda content, arrays: content.update(error=-1.0),
-    "hemi is 'top'": lambda content, arrays: content.update(hemi="top"),
-    "which this version does not know": lambda content, arrays: content.update(surprise=1),
-    "contains 'surprise'": lambda content, arrays: arrays.update(surprise=np.ones(2)),
-    "surprise": lambda content, arrays: content["parameters"].update(surprise=1),
-    "n_starts": lambda content, arrays: content["parameters"].update(n_starts=0),
-    "is not one of its starts": lambda content, arrays: content["starts"].update(best_start=2),
-    "sphere of radius 1": lambda c, a: a.update({"sites/coordinates": a["sites/coordinates"] * 2}),
-    "not rotations": lambda c, a: a.update({"sites/frames": a["sites/frames"] * 2}),
-    "deepest of its sites": lambda c, a: a.update({"sites/deepest": a["sites/deepest"] + 10**6}),
-    "4 components": lambda content, arrays: content["parameters"].update(n_components=4),
-}
-
-
-@pytest.mark.parametrize("problem", FORGERIES)
-def test_a_forged_model_is_refused(problem: str, saved: Path) -> None:
-    with pytest.raises(ModelFileError, match=re.escape(problem)) as refusal:
-        load_model(forged(saved, FORGERIES[problem]))
-    assert refusal.value.path.endswith("forged.zip")
-
-
-def test_a_field_that_a_later_version_adds(saved: Path) -> None:
-    """Fields with a default may be absent from a file."""
-    from dataclasses import make_dataclass, replace
-
-    later = make_dataclass(
-        "Later",
-        [
-            ("spread", Annotated[np.ndarray | None, records.Numbers("k")], None),
-            ("parcels", str, "none"),
-        ],
-        bases=(saving.ModelRecord,),
-        frozen=True,
-        eq=False,
-        kw_only=True,
-    )
-    found = replace(saving.MODEL_FILE, cls=later).load(saved)
-    assert (
-        found.spread is None and found.parcels == "none" and found.error == load_model(saved).error_
-    )
-
-
-def test_what_could_not_be_read_is_not_written(
-    model: CorticalFactorization, tmp_path: Path
-) -> None:
-    broken = copy.copy(model)
-    broken.error_ = float("nan")
-    with pytest.raises(ModelFileError, match=r"cannot be written.*error is 'nan'"):
-        broken.save(tmp_path / "model.zip")
-    assert not list(tmp_path.iterdir())
-
-
-# ---------------------------------------------------------------------- loading runs no code
+def test_a_zip_that_lacks_members(saved: Path) -> None:
+    with zipfile.ZipFile(saved) as zipped:
+        names = zipped.namelist()
+    assert len(names) > 10
+    # The last leaves none.
+    for name in (*names[::7], ""):
+        with refused("changed.zip"):
+            load_model(rewritten(saved, name))
 
 
 class Touch:
@@ -471,46 +288,74 @@ class Touch:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("consolidated", [True, False])
-def test_a_file_that_asks_for_pickles_runs_nothing(
-    consolidated: bool, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An array of zarr 2 with a pickle codec, slipped in as a member or through the root's consolidated metadata."""
-    import numcodecs.pickles  # type: ignore[import-untyped]
-
-    # newer numcodecs refuse pickles by themselves; older ones, which zarr 3 allows, do not
-    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+def test_a_file_with_pickles_runs_nothing(saved: Path) -> None:
+    """The components as an array of objects."""
     marker = saved.with_name("marker")
-    stream = io.BytesIO()
-    pickle.dump(np.array([Touch(marker)], dtype=object), stream)
-    array = {
-        "zarr_format": 2,
-        "shape": [1],
-        "chunks": [1],
-        "dtype": "|O",
-        "compressor": None,
-        "fill_value": None,
-        "order": "C",
-        "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}],
-    }
-    with zipfile.ZipFile(saved) as zipped:
-        members = {
-            n[: -len("/zarr.json")]: json.loads(zipped.read(n))
-            for n in zipped.namelist()
-            if "/zarr.j" in n
-        }
-    members["components"] = {**array, "attributes": {}}
-
-    def change(name: str, content: bytes) -> bytes | None:
-        if name == "zarr.json" and consolidated:
-            inline = {"kind": "inline", "must_understand": False, "metadata": members}
-            return json.dumps({**json.loads(content), "consolidated_metadata": inline}).encode()
-        return None if name.startswith("components/") else content
-
-    path = rewritten(saved, change)
-    with zipfile.ZipFile(path, "a") as zipped:
-        zipped.writestr("components/.zarray", json.dumps(array))
-        zipped.writestr("components/0", stream.getvalue())
-    with pytest.raises(ModelFileError, match=r"changed\.zip"):
-        load_model(path)
+    objects = np.array([Touch(marker)], dtype=object)
+    npy = io.BytesIO()
+    np.save(npy, objects, allow_pickle=True)
+    members = {"components.npy": npy.getvalue()}
+    with refused("changed.zip"):
+        load_model(rewritten(saved, "components", **members))
     assert not marker.exists()
+
+
+# ---------------------------------------------------------------- forged: the file is whole, the content is wrong
+
+
+def forged(source: Path, change: Any) -> Path:
+    """Copy the model with header and arrays changed by `change`."""
+    header, arrays = read_arrays(source)
+    change(header, arrays)
+    target = source.with_name("forged.zip")
+    write_arrays(target, header, arrays)
+    return target
+
+
+def changed_array(name: str, change: Any) -> Any:
+    return lambda header, arrays: arrays.update({name: change(arrays[name])})
+
+
+def lacking(name: str) -> Any:
+    return lambda header, arrays: arrays.pop(name)
+
+
+def changed_content(**changes: Any) -> Any:
+    return lambda header, arrays: header["content"].update(changes)
+
+
+def changed_parameters(**changes: Any) -> Any:
+    return lambda header, arrays: header["content"]["parameters"].update(changes)
+
+
+FORGERIES: dict[str, Any] = {
+    "another kind of file": lambda header, arrays: header.update(format="icofactor cohort"),
+    "another version": lambda header, arrays: header.update(version=99),
+    "no scale": lacking("scale"),
+    "no deepest faces": lacking("sites/deepest"),
+    "K without values": lacking("statistics/K/data"),
+    "a mean of fewer sites": changed_array("centering/mean", lambda mean: mean[:, 1:]),
+    "components of another type": changed_array("components", lambda maps: maps.view(np.int64)),
+    "a mean of NaN": changed_array("centering/mean", lambda mean: mean * np.nan),
+    "infinite loadings": changed_array("solution/C", lambda C: C * np.inf),
+    "an error of NaN": changed_content(error=float("nan")),
+    "an error below 0": changed_content(error=-1.0),
+    "an unknown hemisphere": changed_content(hemi="top"),
+    "an unknown field": changed_content(surprise=1),
+    "an unknown array": lambda header, arrays: arrays.update(surprise=np.ones(2)),
+    "an unknown parameter": changed_parameters(surprise=1),
+    "no starts": changed_parameters(n_starts=0),
+    "more components": changed_parameters(n_components=4),
+    "a best start that is none": lambda header, arrays: header["content"]["starts"].update(
+        best_start=2
+    ),
+    "a sphere of radius 2": changed_array("sites/coordinates", lambda points: points * 2),
+    "frames that do not rotate": changed_array("sites/frames", lambda frames: frames * 2),
+    "faces that are too deep": changed_array("sites/deepest", lambda faces: faces + 10**6),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_model_is_refused(forgery: str, saved: Path) -> None:
+    with refused("forged.zip"):
+        load_model(forged(saved, FORGERIES[forgery]))

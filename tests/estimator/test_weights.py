@@ -10,23 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from nibabel.freesurfer import write_geometry
-from sklearn.base import clone
 
 import icofactor as ico
 from helpers.refusals import refused
 from icofactor.assessment.bootstrap import bootstrap, relative_error
-from icofactor.assessment.selection.data import Fitter, gather
-from icofactor.assessment.selection.heldout import heldout_full
 from icofactor.cli.main import main
-from icofactor.errors import FileError
-from icofactor.estimator.inputs import read_input
 from icofactor.estimator.site_weights import weighted_sites
-from icofactor.factorization.methods import method_named
 from icofactor.factorization.scaling import map_signs
 from icofactor.io.gifti import write_maps
 from icofactor.preprocessing import vertex_areas
 from icofactor.results.diagnostics import diagnose
-from icofactor.results.methods_text import methods_text
 from icofactor.results.provenance import provenance_of
 from icofactor.results.transform import loadings_of
 
@@ -61,9 +54,9 @@ class Twice:
 
     def once(self, maps: np.ndarray) -> np.ndarray:
         """Maps of repeated sites, 0 where masked."""
-        found = np.zeros((len(maps), 642))
-        found[:, self.again] = maps
-        return found
+        unrepeated = np.zeros((len(maps), 642))
+        unrepeated[:, self.again] = maps
+        return unrepeated
 
     def models(self, method: str, **settings: Any) -> tuple[Any, Any]:
         """Fitted with weights, and with repeated sites: the same objective, up to a factor."""
@@ -77,9 +70,11 @@ class Twice:
             "n_iter": 200,
             **settings,
         }
-        one = ico.CorticalFactorization(K, weights=self.times, **settings, **penalty(self.share))
-        other = ico.CorticalFactorization(K, **settings, **penalty(1.0))
-        return one.fit(self.cohort), other.fit(self.repeated[:N_SUBJECTS])
+        weighted = ico.CorticalFactorization(
+            K, weights=self.times, **settings, **penalty(self.share)
+        )
+        repeated = ico.CorticalFactorization(K, **settings, **penalty(1.0))
+        return weighted.fit(self.cohort), repeated.fit(self.repeated[:N_SUBJECTS])
 
 
 @pytest.fixture(scope="module")
@@ -118,165 +113,124 @@ def pair(twice: Twice) -> tuple[Any, Any]:
     ids=str,
 )
 def test_a_weight_is_a_number_of_sites(twice: Twice, method: str, settings: dict[str, Any]) -> None:
-    one, other = twice.models(method, **settings)
+    weighted, repeated = twice.models(method, **settings)
     size = (
         np.sqrt(twice.share) if method == "LE-PPNMF" else 1.0
     )  # its loadings WᵀΩX are reported as they come
-    alike(one.components_ * size, twice.once(other.components_))
-    alike(one.loadings_ / size, other.loadings_)
-    alike(one.error_ / twice.share, other.error_)
+    alike(weighted.components_ * size, twice.once(repeated.components_))
+    alike(weighted.loadings_ / size, repeated.loadings_)
+    alike(weighted.error_ / twice.share, repeated.error_)
     for name in ("explained_", "explained_variance_ratio_"):
-        alike(getattr(one, name), getattr(other, name))
+        alike(getattr(weighted, name), getattr(repeated, name))
     new = twice.repeated[N_SUBJECTS:]
-    alike(one.score(twice.new), other.score(new))
-    alike(one.transform(twice.new) / size, other.transform(new))
+    alike(weighted.score(twice.new), repeated.score(new))
+    alike(weighted.transform(twice.new) / size, repeated.transform(new))
 
 
-@pytest.mark.slow
-def test_jax_weighs_alike(pair: tuple[Any, Any], twice: Twice) -> None:
-    pytest.importorskip("jax")
-    model = clone(pair[0]).set_params(engine="jax").fit(twice.cohort)
-    alike(model.components_, pair[0].components_)
-    alike(model.loadings_, pair[0].loadings_)
-
-
-def test_assessment(twice: Twice, pair: tuple[Any, Any]) -> None:
-    """Selection, held-out errors, bootstrap, diagnostics and loadings of people who lack sites."""
+def test_selection(twice: Twice) -> None:
+    """Halves, nulls, held-out errors and what is recommended."""
     settings: dict[str, Any] = {"n_splits": 2, "n_starts": 2, "n_nulls": 5, "level": 0}
-    chosen = ico.choose_n_components(twice.cohort, [2], weights=twice.times, **settings)
-    expected = ico.choose_n_components(twice.repeated[:N_SUBJECTS], [2], **settings)
+    weighted = ico.choose_n_components(twice.cohort, [2], weights=twice.times, **settings)
+    repeated = ico.choose_n_components(twice.repeated[:N_SUBJECTS], [2], **settings)
     for name in (
-        "error",
-        "heldout",
-        "bicv",
-        "half_error",
-        "inner_product",
-        "correlation",
-        "stability_coefficient",
+        *("error", "heldout", "bicv", "half_error", "inner_product", "correlation"),
+        *("stability_coefficient", "null_correlation", "loadings", "null_loadings", "cophenetic"),
     ):
-        alike(chosen.table[name], expected.table[name])
-    for name in ("null_correlation", "loadings", "null_loadings", "cophenetic"):
-        alike(chosen.table[name], expected.table[name])
-    alike(
-        chosen.table["ari"], expected.table["ari"], 5e-3
-    )  # it counts pairs of sites: more sites, another index
-    assert chosen.reasons == expected.reasons and "weights" in chosen.settings
-    fold = np.arange(N_SUBJECTS) % 3
-    cohorts = ((twice.cohort, twice.times), (twice.repeated[:N_SUBJECTS], None))
-    fitter, method = Fitter("parts", 3, 0), method_named("parts")
+        alike(weighted.table[name], repeated.table[name])
+    # It counts pairs of sites: more sites, another index.
+    alike(weighted.table["ari"], repeated.table["ari"], 5e-3)
+    assert weighted.recommended == repeated.recommended and "weights" in weighted.settings
 
-    def heldout(cohort: Any, weights: Any) -> np.ndarray:
-        maps, place = read_input(cohort)
-        placed = maps, replace(place, sites=weighted_sites(place.sites, place.mask, weights)[0])
-        return heldout_full(gather(cohort, 1, method, None, "mean", None, placed), fitter, K, fold)
 
-    left, out = (heldout(*each) for each in cohorts)
-    alike(left, out)
-    one, other = pair
-    spread, theirs = (
-        bootstrap(m, c, 2) for m, c in ((one, twice.cohort), (other, twice.repeated[:N_SUBJECTS]))
-    )
-    alike(spread.similarity, theirs.similarity)
-    alike(spread.component_se, twice.once(theirs.component_se))
-    alike(relative_error(spread.component_se, one), relative_error(theirs.component_se, other))
-    signs = np.array(
-        [[1.0, -2.0, 1.5], [1.0, -1.0, -1.5]]
-    ).T  # mostly negative; positive where it weighs
-    assert (
-        map_signs(signs, np.array([6.0, 1.0, 2.0]))
-        == map_signs(np.repeat(signs, [6, 1, 2], axis=0))
-    ).all()
-    assert map_signs(signs, np.array([6.0, 1.0, 2.0])).tolist() != map_signs(signs).tolist()
-    found, known = (
-        diagnose(m, c) for m, c in ((one, twice.cohort), (other, twice.repeated[:N_SUBJECTS]))
-    )
+def test_bootstrap_and_diagnostics(twice: Twice, pair: tuple[Any, Any]) -> None:
+    weighted, repeated = pair
+    cohorts = (twice.cohort, twice.repeated[:N_SUBJECTS])
+    spreads = [bootstrap(model, cohort, 2) for model, cohort in zip(pair, cohorts, strict=True)]
+    alike(spreads[0].similarity, spreads[1].similarity)
+    alike(spreads[0].component_se, twice.once(spreads[1].component_se))
+    errors = [relative_error(spreads[0].component_se, weighted)]
+    errors += [relative_error(spreads[1].component_se, repeated)]
+    alike(*errors)
+    measures = [diagnose(model, cohort) for model, cohort in zip(pair, cohorts, strict=True)]
     for name in (
-        "explained",
-        "explained_X",
-        "linear",
-        "unique",
-        "alone",
-        "extent",
-        "overlap",
-        "similarity",
-        "residual",
+        *("explained", "explained_X", "linear", "unique", "alone", "extent", "overlap"),
+        *("similarity", "residual"),
     ):
-        alike(getattr(found, name), getattr(known, name))
-    lacking = [
-        replace(cohort, X=np.where(np.isin(where, range(100, 120)), np.nan, cohort.X), checked=True)
-        for cohort, where in (
-            (twice.new, np.arange(642)),
-            (twice.repeated[N_SUBJECTS:], twice.again),
-        )
-    ]
-    a, b = (loadings_of(m, c) for m, c in zip(pair, lacking, strict=True))
-    alike(a.loadings, b.loadings)
-    alike(a.quality["residual"], b.quality["residual"])
+        alike(getattr(measures[0], name), getattr(measures[1], name))
 
 
-def test_equal_weights_change_nothing(twice: Twice) -> None:
-    for method in METHODS:
-        plain = ico.CorticalFactorization(
-            K, method=method, n_starts=2, level=1, n_iter=50, tol=0.0
-        ).fit(twice.cohort)
-        equal = clone(plain).set_params(weights=np.full(642, 0.3)).fit(twice.cohort)
-        alike(equal.components_, plain.components_, 1e-12)
-        alike(equal.explained_, plain.explained_, 1e-12)
+def test_signs_go_by_the_weights() -> None:
+    """Of maps that are mostly negative, and positive where a site weighs."""
+    maps = np.array([[1.0, -2.0, 1.5], [1.0, -1.0, -1.5]]).T
+    weights = np.array([6, 1, 2])
+    signs = map_signs(maps, weights)
+    np.testing.assert_array_equal(signs, map_signs(np.repeat(maps, weights, axis=0)))
+    assert (signs != map_signs(maps)).any()
 
 
-def test_saved_described_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_people_who_lack_sites(twice: Twice, pair: tuple[Any, Any]) -> None:
+    sites = np.arange(642)
+    cohorts = (twice.new, twice.repeated[N_SUBJECTS:])
+    loadings = []
+    for model, cohort, numbers in zip(pair, cohorts, (sites, twice.again), strict=True):
+        X = np.where(np.isin(numbers, range(100, 120)), np.nan, cohort.X)
+        loadings.append(loadings_of(model, replace(cohort, X=X, checked=True)))
+    alike(loadings[0].loadings, loadings[1].loadings)
+    alike(loadings[0].quality["residual"], loadings[1].quality["residual"])
+
+
+def test_saved_and_matched(twice: Twice, pair: tuple[Any, Any], tmp_path: Path) -> None:
     model = pair[0]
     model.save(tmp_path / "m.zip")
     again = ico.load_model(tmp_path / "m.zip")
     np.testing.assert_array_equal(again.weights_, model.weights_)
     np.testing.assert_array_equal(again.transform(twice.new), model.transform(twice.new))
-    assert again.weighting_ == "a weight of its own" and (again.weights == model.weights_).all()
-    assert "weighted by a weight of its own" in methods_text(again, twice.cohort)
-    assert provenance_of(again, twice.cohort)["result"]["site_weights"]["by"] == again.weighting_
+    assert again.weighting_ == model.weighting_ and (again.weights == model.weights_).all()
+    record = provenance_of(again, twice.cohort)["result"]
+    assert record["site_weights"]["by"] == again.weighting_
     plain = ico.CorticalFactorization(K, n_starts=2, level=1).fit(twice.cohort)
+    assert plain.weights_ is None
     by_hand = ico.match_components(model.components_, plain.components_, model.weights_)
     np.testing.assert_array_equal(ico.match_components(model, plain).similarity, by_hand.similarity)
-    alike(ico.compare(model, plain, n_spins=2).table["similarity"], by_hand.similarity, 1e-10)
-    assert (
-        "site_weights" not in provenance_of(plain, twice.cohort)["result"]
-        and plain.weights_ is None
-    )
 
 
 def test_areas(tmp_path: Path) -> None:
+    from nilearn.datasets import load_fsaverage
+
     sites = ico.Sites.icosphere(3)
-    flat = vertex_areas(sites.coordinates, sites.triangles)
-    found, by = weighted_sites(sites, None, "area")
-    alike(found.weights, flat / flat.mean(), 1e-12)
-    assert by == "its area on the sphere"
-    points = weighted_sites(ico.Sites.from_sphere(sites.coordinates), None, "area")[0].weights
-    assert (
-        points is not None and np.corrcoef(points, flat)[0, 1] > 0.9
-    )  # the part of the sphere nearest to each
+    areas = vertex_areas(sites.coordinates, sites.triangles)
+    alike(weighted_sites(sites, None, "area")[0].weights, areas / areas.mean(), 1e-12)
+    # Without triangles, the part of the sphere that is nearest to each point.
+    points, _ = weighted_sites(ico.Sites.from_sphere(sites.coordinates), None, "area")
+    assert np.corrcoef(points.weights, areas)[0, 1] > 0.9
     for name in ("fsaverage3", "fsaverage5", "fsaverage6"):
-        one, by = weighted_sites(ico.Sites.named(name), None, "area", "left")
-        assert (
-            "midthickness" in str(by) and one.weights is not None and 0.2 < one.weights.std() < 0.5
-        )
-    write_maps(tmp_path / "va.shape.gii", flat[None].astype(np.float32), "left", ["area"])
+        weighted, _ = weighted_sites(ico.Sites.named(name), None, "area", "left")
+        assert 0.2 < weighted.weights.std() < 0.5
+    meshes = load_fsaverage("fsaverage5")
+    surfaces = [meshes[name].parts["left"] for name in ("pial", "white_matter")]
+    middle = np.mean([surface.coordinates for surface in surfaces], axis=0)
+    areas_5 = vertex_areas(middle, surfaces[0].faces)
+    weighted, _ = weighted_sites(ico.Sites.named("fsaverage5"), None, "area", "left")
+    alike(weighted.weights, areas_5 / areas_5.mean(), 1e-6)
+    write_maps(tmp_path / "va.shape.gii", areas[None].astype(np.float32), "left", ["area"])
     write_geometry(tmp_path / "lh.midthickness", sites.coordinates * 70, sites.triangles)
     for name in ("va.shape.gii", "lh.midthickness"):
-        one, by = weighted_sites(sites, None, str(tmp_path / name), "left")
-        alike(one.weights, flat / flat.mean(), 1e-6)
-        assert by == f"its area ({name})"
-    with refused("weights", "one file per hemisphere"):
+        weighted, origin = weighted_sites(sites, None, str(tmp_path / name), "left")
+        alike(weighted.weights, areas / areas.mean(), 1e-6)
+        assert name in str(origin)
+    with refused("weights"):
         weighted_sites(sites, None, [tmp_path / "va.shape.gii"] * 2, "left")
-    with refused("lh.midthickness", "642 vertices"):
+    with refused("lh.midthickness"):
         weighted_sites(ico.Sites.icosphere(2), None, tmp_path / "lh.midthickness")
-    with refused("weights", "the whole mesh"):
+    with refused("weights"):
         weighted_sites(sites.subset(np.arange(600)), None, "area")
 
 
 @pytest.mark.parametrize(
     "weights", ["areas", object(), np.ones(3), np.r_[0.0, np.ones(641)], np.full(642, np.nan)]
 )
-def test_refused(twice: Twice, weights: Any) -> None:
-    with refused("weights", "."):
+def test_wrong_weights(twice: Twice, weights: Any) -> None:
+    with refused("weights"):
         ico.CorticalFactorization(K, weights=weights).fit(twice.cohort.X, None)
 
 
@@ -284,32 +238,17 @@ def test_refused(twice: Twice, weights: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "areas.mgh")
-    with pytest.raises(FileError, match="pipe"):
-        ico.CorticalFactorization(
-            2, mesh="fsaverage3", hemi="left", weights=tmp_path / "areas.mgh"
-        ).fit(np.ones((4, 642)))
+    settings = {"mesh": "fsaverage3", "hemi": "left", "weights": tmp_path / "areas.mgh"}
+    with refused("areas.mgh"):
+        ico.CorticalFactorization(2, **settings).fit(np.ones((4, 642)))
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cohort = ico.simulate_cohort(12, 2, mesh="fsaverage3", random_state=0)
     np.save(tmp_path / "x.npy", cohort.X)
-    fit = [
-        "fit",
-        str(tmp_path / "x.npy"),
-        "--mesh",
-        "fsaverage3",
-        "--hemi",
-        "left",
-        "--n-components",
-        "2",
-        "--no-figures",
-        "-q",
-    ]
-    assert main([*fit, "-o", str(tmp_path / "out"), "--site-weights", "area"]) == 0
-    assert "midthickness" in str(ico.load_model(tmp_path / "out").weighting_)
-    assert "weighted by its area" in (tmp_path / "out" / "methods.md").read_text()
-    assert main([*fit, "-o", str(tmp_path / "no"), "--site-weights", "lost.gii"]) == 2
-    expected = (
-        "--site-weights must be 'area', 'none', or files of a surface or of areas; found lost.gii"
-    )
-    assert expected in capsys.readouterr().err
+    options = "--mesh fsaverage3 --hemi left --n-components 2 --no-figures -q --site-weights"
+    fit = ["fit", str(tmp_path / "x.npy"), *options.split()]
+    assert main([*fit, "area", "-o", str(tmp_path / "out")]) == 0
+    assert ico.load_model(tmp_path / "out").weights_ is not None
+    assert main([*fit, "lost.gii", "-o", str(tmp_path / "no")]) == 2
+    assert "--site-weights" in capsys.readouterr().err

@@ -66,15 +66,3 @@ def test_maps_have_no_borders_of_faces(
     edges = mesh_edges(sites.triangles)
     edges = edges[cortex[edges].all(axis=1)]
     assert border_ratio(model.components_, edges, sites.face_at(LEVEL)) <= 1.5
-
-
-def test_a_patchwork_is_seen() -> None:
-    sites = ico.Sites.named("fsaverage4")
-    assert sites.triangles is not None
-    edges, face = mesh_edges(sites.triangles), sites.face_at(1)
-    assert len(edges) == 3 * sites.n - 6
-    smooth = np.stack([np.exp(sites.coordinates[:, 0]), sites.coordinates[:, 1] ** 2])
-    assert abs(border_ratio(smooth, edges, face) - 1) < 0.1
-    patches = np.random.default_rng(0).random((2, face.max() + 1))[:, face]
-    assert border_ratio(patches, edges, face) == np.inf
-    assert border_ratio(patches + 0.1 * smooth, edges, face) > 10

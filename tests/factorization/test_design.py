@@ -41,8 +41,8 @@ def divided_designs(draw: st.DrawFn, kind: str = "partition") -> tuple[Design, l
 
 @settings(max_examples=60, deadline=None)
 @given(divided_designs())
-def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> None:
-    design, before = made
+def test_partition_rows_hold_a_single_one(designs: tuple[Design, list[Design]]) -> None:
+    design, before = designs
     D = design.matrix
     assert (D.data == 1.0).all()
     np.testing.assert_array_equal(np.diff(D.tocsr().indptr), 1)
@@ -64,34 +64,19 @@ def test_partition_rows_hold_a_single_one(made: tuple[Design, list[Design]]) -> 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(KINDS).flatmap(divided_designs))
-def test_division_equals_assembly_from_faces(made: tuple[Design, list[Design]]) -> None:
-    design, _ = made
+def test_division_equals_assembly_from_faces(designs: tuple[Design, list[Design]]) -> None:
+    design, _ = designs
     again = Design.from_faces(
         design.sites, design.faces, design.kind, design.level, design.sigma, design.tau
     )
     np.testing.assert_array_equal(again.faces, design.faces)
     np.testing.assert_array_equal(again.site_column, design.site_column)
     np.testing.assert_allclose(again.matrix.toarray(), design.matrix.toarray(), rtol=1e-13, atol=0)
-    some = np.random.default_rng(0).permutation(design.n_columns)[: 1 + design.n_columns // 2]
-    np.testing.assert_array_equal(design.columns(some).toarray(), design.matrix.toarray()[:, some])
+    columns = np.random.default_rng(0).permutation(design.n_columns)[: 1 + design.n_columns // 2]
+    np.testing.assert_array_equal(
+        design.columns(columns).toarray(), design.matrix.toarray()[:, columns]
+    )
     np.testing.assert_array_equal(design.root, design.faces[:, 1] // 4 ** design.faces[:, 0])
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.sampled_from(KINDS).flatmap(divided_designs))
-def test_only_changed_columns_change(made: tuple[Design, list[Design]]) -> None:
-    design, before = made
-    if not before:
-        return
-    coarse = before[-1]
-    changed = design.changed_columns(coarse)
-    same = np.setdiff1d(np.arange(design.n_columns), changed)
-    old, new = coarse.matrix.toarray(), design.matrix.toarray()
-    np.testing.assert_array_equal(new[:, same], old[:, design.parent[same]])
-    children = np.flatnonzero(design.faces[:, 0] != coarse.faces[design.parent, 0])
-    assert set(children) <= set(changed)
-    if design.kind != "smooth":
-        np.testing.assert_array_equal(changed, children)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,26 +126,16 @@ def test_exponential_columns_by_brute_force(on: str, hemi: str, sigma: float, ta
         across = np.linalg.norm(np.cross(sites.coordinates, centre), axis=1)
         theta = np.arctan2(across, sites.coordinates @ centre)
         scale = np.pi * sigma / 2.0**level  # σ halves per level
-        near = (theta <= scale * tau) & (
+        is_near = (theta <= scale * tau) & (
             sites.hemisphere == sites.face_hemisphere(int(level), int(index))[0]
         )
-        np.testing.assert_array_equal(D[:, k] > 0, near)
+        np.testing.assert_array_equal(D[:, k] > 0, is_near)
         # the arccosine of the formula knows θ to 2e-8 only where θ is near 0
-        np.testing.assert_allclose(-scale * np.log(D[near, k]), theta[near], rtol=1e-11, atol=3e-8)
-        assert near.any()
+        np.testing.assert_allclose(
+            -scale * np.log(D[is_near, k]), theta[is_near], rtol=1e-11, atol=3e-8
+        )
+        assert is_near.any()
         assert D[D[:, k] > 0, k].min() >= np.exp(-tau) * (1 - 1e-12)
-
-
-def test_what_the_columns_cover() -> None:
-    """A tenth of the sphere with the paper's σ; all faces with 0.0692, but the twelve corners only from 0.06922 on."""
-    faces, vertices = Sites.icosphere(5, on="faces"), Sites.icosphere(5)
-    bare = lambda sites, sigma: (
-        np.asarray(Design(sites, "exponential", sigma=sigma).matrix.sum(axis=1)) == 0
-    ).sum()
-    assert Design(faces, "exponential").sigma == 0.015
-    assert 0.07 < 1 - bare(faces, 0.015) / faces.n < 0.12
-    assert bare(faces, 0.0692) == 0 and bare(faces, 0.066) > 0
-    assert bare(vertices, 0.0692) == 12 and bare(vertices, 0.06923) == 0
 
 
 def test_faces_narrower_than_the_mesh_have_no_column() -> None:
@@ -168,9 +143,9 @@ def test_faces_narrower_than_the_mesh_have_no_column() -> None:
     design = Design(Sites.icosphere(5), "exponential", level=2)
     assert design.n_columns == 320
     assert not design.divisible.any()
-    with refused("positions", r"found \[0, 100\]"):
+    with refused("positions"):
         design.divide([0, 100])
-    with refused("sigma", r"found 0\.015"):
+    with refused("sigma"):
         Design(design.sites, "exponential", level=3)
     faces = Design(Sites.icosphere(4, on="faces"), "exponential", level=4)
     assert faces.n_columns == 20 * 4**4
@@ -202,10 +177,10 @@ def test_no_column_crosses_hemispheres(kind: str, on: str) -> None:
     design = Design(sites, kind, sigma=COVERING[kind])
     assert design.n_columns == 40
     design = design.divide([0, 20, 39])
-    one = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
+    one_side = Design(Sites.icosphere(3, on=on), kind, sigma=COVERING[kind])  # type: ignore[arg-type]
     np.testing.assert_array_equal(
-        Design(sites, kind, sigma=COVERING[kind]).matrix[: one.sites.n, :20].toarray(),
-        one.matrix.toarray(),
+        Design(sites, kind, sigma=COVERING[kind]).matrix[: one_side.sites.n, :20].toarray(),
+        one_side.matrix.toarray(),
     )
     D = design.matrix.tocsc()
     for k, (level, index) in enumerate(design.faces):
@@ -242,49 +217,37 @@ def test_a_face_with_one_site_is_not_divided() -> None:
     design = Design(sites.subset(keep))
     assert design.counts[6] == 1
     np.testing.assert_array_equal(design.divisible, np.arange(20) != 6)
-    with refused("positions", r"found \[6\]"):
+    with refused("positions"):
         design.divide([5, 6])
     fine = Design(sites, level=3)
     assert not fine.divisible.any()
-    with refused("positions", r"found \[0\]"):
+    with refused("positions"):
         fine.divide([0])
 
 
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"kind": "wavelet"},
-        {"level": 4},
-        {"level": -1},
-        {"level": 1.0},
-        {"kind": "smooth", "sigma": 0.0},
-        {"kind": "smooth", "sigma": np.nan},
-        {"kind": "smooth", "tau": -1.0},
-        {"kind": "smooth", "tau": np.inf},
-    ],
-)
+WRONG_DESIGNS = [
+    {"kind": "wavelet"},
+    {"level": 4},
+    {"level": -1},
+    {"level": 1.0},
+    {"kind": "smooth", "sigma": 0.0},
+    {"kind": "smooth", "sigma": np.nan},
+    {"kind": "smooth", "tau": -1.0},
+    {"kind": "smooth", "tau": np.inf},
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_DESIGNS)
 def test_wrong_designs(arguments: dict[str, Any]) -> None:
-    sites, last = Sites.icosphere(3, on="faces"), list(arguments)[-1]
-    with refused(last, f"found {arguments[last]!r}"):
+    sites = Sites.icosphere(3, on="faces")
+    argument = list(arguments)[-1]
+    with refused(argument):
         Design(sites, **arguments)
-    with refused(last):
+    with refused(argument):
         Design.from_faces(sites, np.array([[0, 0]]), **arguments)
-
-
-def test_a_design_that_reaches_no_site() -> None:
-    sites = Sites.icosphere(1)
-    corners = sites.subset(np.arange(sites.n) < 12)  # as far from the faces' centres as can be
-    with refused("sigma", "12 sites"):
-        Design(corners, "exponential")
-
-
-def test_an_empty_mask() -> None:
-    sites = Sites.icosphere(1)
-    with refused("sites"):
-        Design(sites.subset(np.zeros(sites.n, dtype=bool)))
 
 
 @pytest.mark.parametrize("faces", [[0, 1, 2], [[4, 0]], [[-1, 0]], [[0, 20]], [[1, -1]]])
@@ -299,9 +262,10 @@ def test_wrong_positions(positions: Any) -> None:
         Design(Sites.icosphere(3, on="faces")).divide(positions)
 
 
-def test_designs_are_read_only() -> None:
-    design = Design(Sites.icosphere(2, on="faces")).divide([1])
-    for array in (design.faces, design.parent, design.site_column):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
-    assert design.divide([]).n_columns == design.n_columns
+def test_sites_that_no_column_reaches() -> None:
+    sites = Sites.icosphere(1)
+    corners = sites.subset(np.arange(sites.n) < 12)
+    with refused("sigma"):
+        Design(corners, "exponential")
+    with refused("sites"):
+        Design(sites.subset(np.zeros(sites.n, dtype=bool)))

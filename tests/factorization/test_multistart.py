@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -19,8 +21,8 @@ from icofactor.factorization.update import TOL_LOOKBACK, TOL_WINDOW
 SAME = 1e-12
 
 
-def assert_same_paths(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=SAME)
+def assert_same_paths(paths: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(paths, expected, rtol=SAME)
 
 
 # ---------------------------------------------------------------- reproducibility
@@ -33,56 +35,48 @@ def test_a_start_depends_on_its_number_only(
 ) -> None:
     stats = small("exponential").stats
     run = lambda n: multistart(stats, method, 3, n_starts=n, n_iter=40, rules=rules, random_state=5)
-    whole = run(7)
-    assert_same_paths(run(3).objectives, whole.objectives[:3])
+    seven = run(7)
+    np.testing.assert_array_equal(run(7).B, seven.B)
+    assert len(np.unique(seven.objectives[:, 0])) == 7, "starts differ from each other"
+    assert_same_paths(run(3).objectives, seven.objectives[:3])
     for batch_bytes in (1, 3 * 10 * 8 * 3 * (12 + 20)):  # one start at a time; three
         monkeypatch.setattr(manystarts, "BATCH_BYTES", batch_bytes)
         parts = run(7)
-        assert_same_paths(parts.objectives, whole.objectives)
-        assert parts.best_start == whole.best_start
-        np.testing.assert_allclose(parts.B, whole.B, rtol=1e-9, atol=1e-14 * abs(whole.B).max())
+        assert_same_paths(parts.objectives, seven.objectives)
+        assert parts.best_start == seven.best_start
+        np.testing.assert_allclose(parts.B, seven.B, rtol=1e-9, atol=1e-14 * abs(seven.B).max())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_solve_makes_the_first_start(method: str) -> None:
     stats = small().stats
-    many = multistart(stats, method, 3, n_starts=4, n_iter=40, random_state=0)
-    one = solve(stats, method, 3, n_iter=40, random_state=0)
-    assert_same_paths(one.objective, many.objectives[0])
+    four = multistart(stats, method, 3, n_starts=4, n_iter=40, random_state=0)
+    first = solve(stats, method, 3, n_iter=40, random_state=0)
+    assert_same_paths(first.objective, four.objectives[0])
     alone = multistart(stats, method, 3, n_starts=1, n_iter=40, random_state=0)
-    np.testing.assert_array_equal(alone.objectives[0], one.objective)
-    np.testing.assert_array_equal(alone.B, one.B)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ALL_METHODS)
-def test_the_same_seed_gives_the_same_bits(method: str) -> None:
-    stats = small("smooth").stats
-    run = lambda seed: multistart(stats, method, 3, n_starts=4, n_iter=40, random_state=seed)
-    one, again, other = run(3), run(3), run(4)
-    np.testing.assert_array_equal(one.objectives, again.objectives)
-    np.testing.assert_array_equal(one.B, again.B)
-    np.testing.assert_array_equal(one.C, again.C)
-    assert (one.objectives[:, 0] != other.objectives[:, 0]).all()
-    assert len(np.unique(one.objectives[:, 0])) == 4, "starts differ from each other"
+    np.testing.assert_array_equal(alone.objectives[0], first.objective)
+    np.testing.assert_array_equal(alone.B, first.B)
 
 
 def test_every_kind_of_seed() -> None:
     stats = small().stats
-    start = lambda seed: solve(stats, "PNNMF", 3, n_iter=0, random_state=seed).B
+
+    def start(seed: object) -> np.ndarray:
+        return solve(stats, "PNNMF", 3, n_iter=0, random_state=seed).B
+
     np.testing.assert_array_equal(start(3), start(np.int64(3)))
     np.testing.assert_array_equal(start(3), start(np.random.SeedSequence(3)))
+    for kind in (np.random.default_rng, np.random.RandomState):
+        np.testing.assert_array_equal(start(kind(3)), start(kind(3)))
     generator = np.random.default_rng(3)
     assert (start(generator) != start(generator)).any(), "a generator moves on"
-    np.testing.assert_array_equal(start(np.random.default_rng(3)), start(np.random.default_rng(3)))
-    np.testing.assert_array_equal(start(np.random.RandomState(3)), start(np.random.RandomState(3)))
     assert (start(None) != start(None)).any()
+    assert (start(3) != start(4)).any()
+    children = np.random.SeedSequence(3).spawn(2)
+    assert (start(children[0]) != start(children[1])).any()
     seeds = seeds_of(3)
     assert stream(seeds, 4).random() == stream(seeds, 4).random() != stream(seeds, 5).random()
-    assert seeds.n_children_spawned == 0, (
-        "streams are named, not spawned: asking does not change the next answer"
-    )
 
 
 # ---------------------------------------------------------------- the best
@@ -90,14 +84,14 @@ def test_every_kind_of_seed() -> None:
 
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_the_best_has_the_smallest_objective(method: str) -> None:
-    found = multistart(small().stats, method, 3, n_starts=8, n_iter=30, random_state=1)
-    assert found.n_starts == 8 and found.objectives.shape == (8, 31)
-    np.testing.assert_array_equal(found.final_objectives, found.objectives[:, -1])
-    assert found.best_start == np.argmin(found.final_objectives)
-    np.testing.assert_array_equal(found.objective, found.objectives[found.best_start])
-    again = solve(small().stats, method, start=(found.B, found.C), n_iter=0)
-    assert again.objective[0] == pytest.approx(found.final_objectives.min(), rel=1e-10)
-    np.testing.assert_array_equal(found.start_n_iter, 30)
+    best = multistart(small().stats, method, 3, n_starts=8, n_iter=30, random_state=1)
+    assert best.n_starts == 8 and best.objectives.shape == (8, 31)
+    np.testing.assert_array_equal(best.final_objectives, best.objectives[:, -1])
+    assert best.best_start == np.argmin(best.final_objectives)
+    np.testing.assert_array_equal(best.objective, best.objectives[best.best_start])
+    again = solve(small().stats, method, start=(best.B, best.C), n_iter=0)
+    assert again.objective[0] == pytest.approx(best.final_objectives.min(), rel=1e-10)
+    np.testing.assert_array_equal(best.start_n_iter, 30)
 
 
 def test_a_start_that_diverges_does_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +101,9 @@ def test_a_start_that_diverges_does_not_win(monkeypatch: pytest.MonkeyPatch) -> 
     usual = DictionaryLearning.draw
 
     def draw(
-        self: DictionaryLearning, rng: np.random.Generator, *rest: object
+        self: DictionaryLearning, rng: np.random.Generator, *arguments: object
     ) -> tuple[np.ndarray, np.ndarray]:
-        B, C = usual(self, rng, *rest)  # type: ignore[arg-type]
+        B, C = usual(self, rng, *arguments)  # type: ignore[arg-type]
         return (1e6 * B, 1e6 * C) if abs(B[0, 0]) > 0.5 else (B, C)
 
     stats = small().stats
@@ -124,52 +118,28 @@ def test_a_start_that_diverges_does_not_win(monkeypatch: pytest.MonkeyPatch) -> 
     assert (mixed.start_n_iter[lost] < 20).all()
 
 
-def test_progress_is_told() -> None:
-    told: list[float] = []
-    multistart(small().stats, "PNNMF", 3, n_starts=4, n_iter=5, random_state=0, report=told.append)
-    assert told == sorted(told) and told[-1] == 1.0 and len(told) == 5
-
-
-def test_no_updates() -> None:
-    found = multistart(small().stats, "PNNMF", 3, n_starts=4, n_iter=0, random_state=0)
-    assert found.objectives.shape == (4, 1) and found.n_iter == 0
-
-
 # ---------------------------------------------------------------- halving
 
 
-# not E-PPNMF and LE-PPNMF: from this seed halving ends 1.2e-3 and 1.3e-3 above the best of all starts, LE-PPNMF above
-# their median too. The first half is dropped after 62 updates, perhaps while they are still on their plateau
+# Not E-PPNMF and LE-PPNMF: from this seed halving ends 1.2e-3 and 1.3e-3 above the best of all
+# starts. The first half is dropped after 62 updates, perhaps while they are on their plateau.
 @pytest.mark.parametrize("method", ["E-DL", "PNNMF", "LE-PNNMF", "LE-SPNNMF", "PPNMF"])
 def test_halving_finds_as_good_a_minimum_with_fewer_updates(
     method: str, real_20: Statistics
 ) -> None:
-    full = multistart(real_20, method, 10, n_starts=16, n_iter=1000, random_state=0)
-    halved = multistart(real_20, method, 10, n_starts=16, n_iter=1000, random_state=0, halving=True)
-    np.testing.assert_array_equal(
-        np.sort(halved.start_n_iter), [62] * 8 + [125] * 4 + [250] * 2 + [500, 1000]
-    )
-    assert halved.start_n_iter.sum() < full.start_n_iter.sum() / 4
-    assert halved.n_iter == 1000
+    settings = {"n_starts": 16, "n_iter": 1000, "random_state": 0}
+    full = multistart(real_20, method, 10, **settings)
+    halved = multistart(real_20, method, 10, halving=True, **settings)
+    n_made = halved.start_n_iter
+    np.testing.assert_array_equal(np.sort(n_made), [62] * 8 + [125] * 4 + [250] * 2 + [500, 1000])
     assert halved.final_objectives.min() <= full.final_objectives.min() * (1 + 1e-3)
-    for start, made in enumerate(
-        halved.start_n_iter
-    ):  # those dropped are as they would have been, until then
-        made = min(made, 125)  # later on rounding decides restarts
-        np.testing.assert_allclose(
-            halved.objectives[start, : made + 1], full.objectives[start, : made + 1], rtol=1e-7
-        )
-    for start, made in enumerate(halved.start_n_iter):
-        assert (halved.objectives[start, made:] == halved.objectives[start, made]).all()
-
-
-def test_halving_keeps_the_better_half() -> None:
-    found = multistart(
-        small().stats, "PNNMF", 3, n_starts=8, n_iter=32, random_state=0, halving=True
-    )
-    dropped = found.start_n_iter == 2
-    assert dropped.sum() == 4
-    assert found.objectives[~dropped, 2].max() <= found.objectives[dropped, 2].min()
+    dropped = n_made == 62
+    assert halved.objectives[~dropped, 62].max() <= halved.objectives[dropped, 62].min()
+    for path, full_path, n in zip(halved.objectives, full.objectives, n_made, strict=True):
+        # Later on rounding decides restarts.
+        same = slice(min(n, 125) + 1)
+        np.testing.assert_allclose(path[same], full_path[same], rtol=1e-7)
+        assert (path[n:] == path[n]).all()
 
 
 # ---------------------------------------------------------------- tol
@@ -187,67 +157,66 @@ def is_settled(path: np.ndarray, t: int, tol: float, plateau: bool) -> bool:
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_tol_stops_early_where_it_says(method: str) -> None:
     stats, tol = small().stats, 1e-3
-    found = solve(stats, method, 3, n_iter=2000, random_state=0, tol=tol)
+    stopped = solve(stats, method, 3, n_iter=2000, random_state=0, tol=tol)
     full = solve(
-        stats, method, 3, n_iter=found.n_iter, random_state=0
+        stats, method, 3, n_iter=stopped.n_iter, random_state=0
     )  # it could not have ended later
-    assert found.converged and not full.converged
+    assert stopped.converged and not full.converged
     plateau = METHODS[method].scheme.plateau
     first = METHODS[method].scheme.first_look
     assert first == {"CD-PNNMF": 50, "parts": 20}.get(method, 100)
-    assert first <= found.n_iter < 2000
+    assert first <= stopped.n_iter < 2000
     path = full.objective
-    assert found.n_iter == next(t for t in range(first, 2000) if is_settled(path, t, tol, plateau))
-    np.testing.assert_array_equal(found.objective, path)
+    assert stopped.n_iter == next(
+        t for t in range(first, 2000) if is_settled(path, t, tol, plateau)
+    )
+    np.testing.assert_array_equal(stopped.objective, path)
 
 
 @pytest.mark.slow
 def test_of_many_hard_starts_the_best_are_run_and_the_best_of_them_to_tol() -> None:
     stats = small("partition").stats
-    many = multistart(stats, "parts", 3, n_starts=30, n_iter=500, tol=1e-5, random_state=0)
-    ran = many.start_n_iter > 0
+    best = multistart(stats, "parts", 3, n_starts=30, n_iter=500, tol=1e-5, random_state=0)
+    ran = best.start_n_iter > 0
     assert ran.sum() == 10
-    assert many.objectives[ran, 0].max() <= many.objectives[~ran, 0].min()
-    for path, made in zip(many.objectives, many.start_n_iter, strict=True):
-        assert (path[made:] == path[made]).all() and (np.diff(path) <= 1e-12 * abs(path[0])).all()
-    assert many.converged and many.n_iter == many.start_n_iter[many.best_start]
-    assert many.final_objectives.argmin() == many.best_start
-    now = many.objective[-11] - many.objective[-1]
-    assert now <= 1e-5 * many.objective[-1]
+    assert best.objectives[ran, 0].max() <= best.objectives[~ran, 0].min()
+    for path, n_made in zip(best.objectives, best.start_n_iter, strict=True):
+        assert (path[n_made:] == path[n_made]).all() and (
+            np.diff(path) <= 1e-12 * abs(path[0])
+        ).all()
+    assert best.converged and best.n_iter == best.start_n_iter[best.best_start]
+    assert best.final_objectives.argmin() == best.best_start
+    now = best.objective[-11] - best.objective[-1]
+    assert now <= 1e-5 * best.objective[-1]
 
 
-def test_tol_not_reached_is_warned_of() -> None:
-    message = r"stopped after n_iter=120 updates before the objective settled to tol=1e-14; raise n_iter or tol"
-    with pytest.warns(ConvergenceWarning, match=message):
-        found = solve(small().stats, "PNNMF", 3, n_iter=120, tol=1e-14, random_state=0)
-    assert not found.converged and found.n_iter == 120
-    with pytest.warns(ConvergenceWarning, match=message):
-        multistart(small().stats, "PNNMF", 3, n_starts=3, n_iter=120, tol=1e-14, random_state=0)
+@pytest.mark.parametrize("call", [solve, multistart])
+def test_tol_not_reached_is_warned_of(call: Any) -> None:
+    with pytest.warns(ConvergenceWarning):
+        run = call(small().stats, "PNNMF", 3, n_iter=120, tol=1e-14, random_state=0)
+    assert run.n_iter == 120 and not run.converged
 
 
-# PPNMF without extrapolation: its steps shrink so slowly that 1500 updates do not settle it
+# Of parts, runs that are not the best end at ten times tol. PPNMF without extrapolation does not
+# settle in 1500 updates.
+ENDING_ALONE = [
+    name for name in ALL_METHODS if name != "PPNMF" and METHODS[name].scheme.n_finished is None
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    # parts: runs that are not the best end at ten times tol
-    [name for name in ALL_METHODS if name != "PPNMF" and METHODS[name].scheme.n_finished is None],
-)
+@pytest.mark.parametrize("method", ENDING_ALONE)
 def test_tol_ends_each_run_by_itself(method: str) -> None:
     """The answer of a start does not depend on how long the others of its batch go on."""
     stats = small("exponential").stats
-    # coordinate descent meets 1e-5 before the first update at which runs may end
+    # Coordinate descent meets 1e-5 before the first update at which runs may end.
     k, tol = {"CD-PNNMF": (5, 1e-8), "CD-SPNNMF": (3, 1e-9)}.get(method, (3, 1e-5))
-    run = {"n_iter": 2500, "tol": tol, "random_state": 0}
-    many = multistart(stats, method, k, n_starts=5, **run)  # type: ignore[arg-type]
-    assert len(np.unique(many.start_n_iter)) > 1, (
-        "they end at different updates, or nothing is tested"
-    )
-    assert many.objectives.shape == (5, 2501)
-    alone = solve(stats, method, k, **run)  # type: ignore[arg-type]
-    assert alone.n_iter == many.start_n_iter[0]
-    np.testing.assert_allclose(alone.objective, many.objectives[0, : alone.n_iter + 1], rtol=1e-9)
-    for path, made in zip(many.objectives, many.start_n_iter, strict=True):
-        assert (path[made:] == path[made]).all()
-    assert many.n_iter == many.start_n_iter[many.best_start]
-    best = solve(stats, method, start=(many.B, many.C), n_iter=0)
-    assert best.objective[0] == pytest.approx(many.final_objectives.min(), rel=1e-10)
+    settings = {"n_iter": 2500, "tol": tol, "random_state": 0}
+    five = multistart(stats, method, k, n_starts=5, **settings)
+    assert len(np.unique(five.start_n_iter)) > 1, "they end together, and nothing is tested"
+    assert five.n_iter == five.start_n_iter[five.best_start]
+    for path, n in zip(five.objectives, five.start_n_iter, strict=True):
+        assert (path[n:] == path[n]).all()
+    alone = solve(stats, method, k, **settings)
+    assert alone.n_iter == five.start_n_iter[0]
+    np.testing.assert_allclose(alone.objective, five.objectives[0, : alone.n_iter + 1], rtol=1e-9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,6 @@ from icofactor.factorization.schemes.parts import SOFTNESS, hard_parts, soften
 from icofactor.factorization.schemes.projective import descend
 from icofactor.factorization.starts import draw_starts, seeds_of, stream
 from icofactor.factorization.update import advance, begin
-from icofactor.results.recurrence_text import in_one_line
 
 SITES = ico.Sites.named("fsaverage3")
 
@@ -42,37 +41,37 @@ def naive_objective(X: np.ndarray, W: np.ndarray) -> float:
 def naive_hard_parts(profiles: np.ndarray, first: list[int], sweeps: int) -> np.ndarray:
     """Weighted spherical k-means, one face and one part at a time: the part of each face."""
     centres = [profiles[k] / np.linalg.norm(profiles[k]) for k in first]
-    own = [-1] * len(profiles)
+    parts = [-1] * len(profiles)
     for _ in range(sweeps):
         fits = [[max(0.0, float(c @ y)) for c in centres] for y in profiles]
         new = [int(np.argmax(f)) for f in fits]
-        if new == own:
+        if new == parts:
             break
-        own = new
+        parts = new
         for j in range(len(centres)):
             total = sum(
-                (fits[k][j] * profiles[k] for k in range(len(profiles)) if own[k] == j),
+                (fits[k][j] * profiles[k] for k in range(len(profiles)) if parts[k] == j),
                 0.0 * profiles[0],
             )
             centres[j] = total / np.linalg.norm(total)
-    return np.array(own)
+    return np.array(parts)
 
 
 def naive_seeds(profiles: np.ndarray, draws: np.ndarray) -> list[int]:
     """k-means++ on ‖y‖²(1 − cos₊²), one draw at a time."""
-    left = [float(y @ y) for y in profiles]
+    remaining = [float(y @ y) for y in profiles]
     picked: list[int] = []
     for u in draws:
-        at = u * sum(left)
-        k, total = 0, left[0]
-        while total <= at and k < len(left) - 1:
+        threshold = u * sum(remaining)
+        k, total = 0, remaining[0]
+        while total <= threshold and k < len(remaining) - 1:
             k += 1
-            total += left[k]
+            total += remaining[k]
         picked.append(k)
         c = profiles[k] / np.linalg.norm(profiles[k])
-        left = [
+        remaining = [
             min(old, float(y @ y) - max(0.0, float(c @ y)) ** 2)
-            for old, y in zip(left, profiles, strict=True)
+            for old, y in zip(remaining, profiles, strict=True)
         ]
     return picked
 
@@ -81,37 +80,28 @@ def naive_seeds(profiles: np.ndarray, draws: np.ndarray) -> list[int]:
 def test_hard_starts_are_those_of_a_naive_kmeans(seed: int) -> None:
     profiles = np.random.default_rng(seed).standard_normal((40, 7))
     draws = np.random.default_rng(100 + seed).random((3, 4))
-    _, own = hard_parts(profiles, draws, sweeps=50)
+    _, parts = hard_parts(profiles, draws, sweeps=50)
     for start in range(3):
         expected = naive_hard_parts(profiles, naive_seeds(profiles, draws[start]), 50)
-        np.testing.assert_array_equal(own[start], expected)
-
-
-def test_hard_starts_recover_what_is_hard() -> None:
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 3, 60)
-    profiles = np.linalg.qr(rng.standard_normal((9, 3)))[0].T[truth] * rng.uniform(0.5, 2, (60, 1))
-    fit, own = hard_parts(profiles, rng.random((20, 3)))
-    best = own[np.square(fit.max(axis=1)).sum(axis=1).argmax()]
-    assert len({(a, b) for a, b in zip(truth, best, strict=True)}) == 3
+        np.testing.assert_array_equal(parts[start], expected)
 
 
 def test_an_empty_part_begins_again() -> None:
     profiles = np.repeat(np.eye(3), [5, 5, 1], axis=0)
     profiles[10] *= 1e-3
-    _, own = hard_parts(profiles, np.array([[0.0, 0.0, 0.0]]))
-    assert len(np.unique(own)) == 3
+    _, parts = hard_parts(profiles, np.array([[0.0, 0.0, 0.0]]))
+    assert len(np.unique(parts)) == 3
 
 
 def test_softened_parts_overlap_a_little() -> None:
-    fit, own = hard_parts(
+    fit, parts = hard_parts(
         np.random.default_rng(0).standard_normal((30, 6)), np.random.default_rng(1).random((2, 3))
     )
-    maps = soften(fit, own)
+    maps = soften(fit, parts)
     np.testing.assert_allclose(np.linalg.norm(maps, axis=1), 1.0)
     for start in range(2):
         for j in range(3):
-            mine = own[start] == j
+            mine = parts[start] == j
             ratio = maps[start, :, j] / np.where(fit[start, j] > 0, fit[start, j], 1.0)
             assert np.ptp(ratio[mine & (fit[start, j] > 0)]) < 1e-12
             outside = ratio[~mine & (fit[start, j] > 0)]
@@ -145,8 +135,8 @@ def test_a_step_never_raises_the_objective(
 def test_updates_never_raise_the_objective(method: str, shift: float) -> None:
     stats = ico.Statistics.from_data(deviations(3) + shift, ico.Design(SITES, level=1))
     for seed in range(3):
-        found = ico.solve(stats, method, 4, n_iter=150, random_state=seed)
-        assert (np.diff(found.objective) <= 1e-12 * stats.sq_norm).all()
+        solution = ico.solve(stats, method, 4, n_iter=150, random_state=seed)
+        assert (np.diff(solution.objective) <= 1e-12 * stats.sq_norm).all()
 
 
 def test_parts_reach_what_a_naive_descent_reaches() -> None:
@@ -155,7 +145,7 @@ def test_parts_reach_what_a_naive_descent_reaches() -> None:
     design = ico.Design(SITES, level=1)
     stats = ico.Statistics.from_data(X, design)
     start = ico.solve(stats, "parts", 4, n_iter=0, random_state=0)
-    found = ico.solve(stats, "parts", 4, start=start, n_iter=300)
+    solution = ico.solve(stats, "parts", 4, start=start, n_iter=300)
     D, B = design.matrix.toarray(), np.array(start.B)
     sizes = D.sum(axis=0)[:, None]
     step = 0.1 / np.linalg.norm(X, 2) ** 2
@@ -166,20 +156,11 @@ def test_parts_reach_what_a_naive_descent_reaches() -> None:
         # d/dB of ‖X − WWᵀX‖² with W = DB
         gradient = -2 * D.T @ (residual @ C.T + X @ (residual.T @ W))
         B = np.maximum(B - step * gradient / sizes, 0.0)
-    assert naive_objective(X, D @ found.B) == pytest.approx(found.error, rel=1e-10)
-    assert found.error <= naive_objective(X, D @ B) * (1 + 1e-6)
-    assert found.error == pytest.approx(naive_objective(X, D @ B), rel=1e-4)
-    match = ico.match_components((D @ found.B).T, (D @ B).T)
+    assert naive_objective(X, D @ solution.B) == pytest.approx(solution.error, rel=1e-10)
+    assert solution.error <= naive_objective(X, D @ B) * (1 + 1e-6)
+    assert solution.error == pytest.approx(naive_objective(X, D @ B), rel=1e-4)
+    match = ico.match_components((D @ solution.B).T, (D @ B).T)
     assert match.similarity.min() > 0.999
-
-
-def test_parts_hardly_overlap_and_project() -> None:
-    stats = ico.Statistics.from_data(deviations(2), ico.Design(SITES, level=1))
-    best = ico.multistart(stats, "parts", 4, n_starts=10, n_iter=200, random_state=0)
-    W = best.B * np.sqrt(stats.counts)[:, None]
-    cosines = (W.T @ W) / np.outer(*(np.linalg.norm(W, axis=0),) * 2)
-    assert (cosines[~np.eye(4, dtype=bool)]).mean() < 0.08
-    np.testing.assert_allclose(best.C, best.B.T @ stats.L.T, rtol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["parts", "PPNMF", "E-PPNMF", "LE-PPNMF"])
@@ -190,83 +171,72 @@ def test_more_people_than_faces_are_left_out_exactly(
     monkeypatch.setattr(base, "SUBJECTS_PER_BLOCK", 16)
     X = deviations(n_subjects=50) + (0 if method == "parts" else 5)
     stats, scheme = ico.Statistics.from_data(X, ico.Design(SITES, level=0)), METHODS[method].scheme
-    whole = Problem.of(stats, scheme)
+    problem = Problem.of(stats, scheme)
     assert (
-        scheme.compactable(whole) and (whole.compact().L < 0).any() and len(whole.compact().L) == 20
+        scheme.compactable(problem)
+        and (problem.compact().L < 0).any()
+        and len(problem.compact().L) == 20
     )
-    found = ico.multistart(stats, method, 3, n_starts=1, n_iter=200, engine="numpy", random_state=0)
-    B, C = scheme.draw(whole, 3, stream(seeds_of(0), 0))
-    state = begin(whole, scheme, *scheme.settle(whole, B[None], C[None]))
+    best = ico.multistart(stats, method, 3, n_starts=1, n_iter=200, engine="numpy", random_state=0)
+    B, C = scheme.draw(problem, 3, stream(seeds_of(0), 0))
+    state = begin(problem, scheme, *scheme.settle(problem, B[None], C[None]))
     for _ in range(200):
-        state = advance(whole, METHODS[method], state)
-    np.testing.assert_allclose(found.B, state.B[0], rtol=0, atol=1e-10 * state.B.max())
-    np.testing.assert_allclose(found.C, state.C[0], rtol=0, atol=1e-10 * abs(state.C).max())
-
-
-def test_a_start_depends_on_its_number_only() -> None:
-    stats = ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1))
-    few = ico.multistart(stats, "parts", 3, n_starts=4, n_iter=30, random_state=5)
-    many = ico.multistart(stats, "parts", 3, n_starts=9, n_iter=30, random_state=5)
-    np.testing.assert_allclose(many.objectives[:4], few.objectives, rtol=1e-9)
+        state = advance(problem, METHODS[method], state)
+    np.testing.assert_allclose(best.B, state.B[0], rtol=0, atol=1e-10 * state.B.max())
+    np.testing.assert_allclose(best.C, state.C[0], rtol=0, atol=1e-10 * abs(state.C).max())
 
 
 def test_recurrence_counts_components_that_come_back() -> None:
     rng = np.random.default_rng(0)
     best, weights = rng.random((50, 3)), rng.integers(1, 9, 50).astype(float)
-    other = best[:, [2, 0, 1]].copy()
-    other[:, 1] = rng.random(50)  # what stood for component 0
-    bases = np.stack([best, best + 1e-3 * rng.random((50, 3)), other, other, rng.random((50, 3))])
+    shuffled = best[:, [2, 0, 1]].copy()
+    shuffled[:, 1] = rng.random(50)  # what stood for component 0
+    bases = np.stack(
+        [best, best + 1e-3 * rng.random((50, 3)), shuffled, shuffled, rng.random((50, 3))]
+    )
     share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0002, 1.0003, 2.0]), weights)
     assert n_near == 3
     np.testing.assert_allclose(share, [1 / 3, 1.0, 1.0])
-    assert in_one_line(share, n_near).startswith("2 of 3 components")
 
 
 def test_recurrence_says_when_it_cannot_judge() -> None:
     bases, weights = np.random.default_rng(0).random((4, 20, 2)), np.ones(20)
     share, n_near = recurrence(bases, np.array([1.0, 1.0001, 1.0001, 3.0]), weights)
     assert n_near == 2 and np.isnan(share).all()
-    assert "cannot be judged" in in_one_line(share, n_near)
 
 
 def test_dead_components_stay_finite() -> None:
-    X = deviations(0)
-    stats = ico.Statistics.from_data(X, ico.Design(SITES, level=1))
-    p = Problem.of(stats, METHODS["parts"].scheme)
-    B = np.abs(np.random.default_rng(0).standard_normal((1, stats.n_columns, 3)))
-    B[..., 1] = 0.0
-    state = begin(p, METHODS["parts"].scheme, B, p.project(B))
-    for _ in range(5):
-        state = advance(p, METHODS["parts"], state)
-        assert np.isfinite(state.B).all() and np.isfinite(state.objective).all()
-    assert replace(state).age == 5
+    stats = ico.Statistics.from_data(deviations(0), ico.Design(SITES, level=1))
+    B = np.abs(np.random.default_rng(0).standard_normal((stats.n_columns, 3)))
+    B[:, 1] = 0.0
+    solution = ico.solve(stats, "parts", start=(B, None), n_iter=5)
+    assert np.isfinite(solution.B).all() and np.isfinite(solution.objective).all()
 
 
-@pytest.mark.parametrize("variability", [0.008, 0.165])
-def test_the_truth_is_found_from_every_seed(variability: float) -> None:
-    """Maps ≥ .97, loadings ≥ .95, also where people vary as little as in real thickness."""
-    cohort = ico.simulate_cohort(random_state=0, variability=variability)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hemisphere", "variability"), [("left", 0.008), ("left", 0.165), ("both", 0.165)]
+)
+def test_the_truth_is_found_from_every_seed(hemisphere: Any, variability: float) -> None:
+    """Also where people vary as little as in real thickness."""
+    cohort = ico.simulate_cohort(hemisphere=hemisphere, random_state=0, variability=variability)
     assert cohort.truth is not None
     for seed in (0, 1):
-        model = ico.CorticalFactorization(10, method="parts", random_state=seed).fit(cohort)
+        model = ico.CorticalFactorization(10, random_state=seed).fit(cohort)
         match = ico.match_components(model, cohort.truth.components)
-        loadings = [
-            np.corrcoef(model.loadings_[:, a], cohort.truth.loadings[:, b])[0, 1]
-            for a, b in zip(match.a, match.b, strict=True)
-        ]
+        correlations = np.corrcoef(model.loadings_.T, cohort.truth.loadings.T)[:10, 10:]
         assert match.mean >= 0.97
-        assert np.mean(loadings) >= 0.95
+        assert correlations[match.a, match.b].mean() >= 0.95
 
 
 def test_the_best_of_hard_starts_are_drawn_like_all_of_them() -> None:
     """In float32: the partitions that explain most, in their order."""
     method = METHODS["parts"]
-    p = Problem.of(
-        ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1)), method.scheme
-    )
-    every, few = (draw_starts(p, method, 3, seeds_of(0), range(12), n_best=n)[0] for n in (None, 4))
+    stats = ico.Statistics.from_data(deviations(), ico.Design(SITES, level=1))
+    p = Problem.of(stats, method.scheme)
+    starts = [draw_starts(p, method, 3, seeds_of(0), range(12), n)[0] for n in (None, 4)]
     profiles = (p.L / np.sqrt(p.row_sums)).T
-    draws = np.stack([stream(seeds_of(0), i).random(3) for i in range(12)])
+    draws = np.stack([stream(seeds_of(0), number).random(3) for number in range(12)])
     explained = np.square(hard_parts(profiles, draws)[0].max(axis=1)).sum(axis=1)
     best = np.sort(np.argsort(-explained, kind="stable")[:4])
-    np.testing.assert_allclose(few, every[best], atol=1e-5 * every.max())
+    np.testing.assert_allclose(starts[1], starts[0][best], atol=1e-5 * starts[0].max())

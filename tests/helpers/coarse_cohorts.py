@@ -9,11 +9,14 @@ import numpy as np
 
 import icofactor as ico
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, gather
-from icofactor.assessment.selection.heldout import _Block, _signed_loadings
+from icofactor.assessment.selection.heldout import (
+    Block,
+    bicross_validation,
+    heldout_subjects,
+)
 from icofactor.cohort import simulate
 from icofactor.cohort.cohort import Cohort
 from icofactor.factorization.methods import method_named
-from icofactor.factorization.statistics import Statistics
 from icofactor.sphere.operators import neighbour_average, smooth_rows
 
 METHOD = "CD-PNNMF"
@@ -53,29 +56,40 @@ def with_X(cohort: Cohort, X: np.ndarray, rows: np.ndarray | None = None) -> Coh
     return Cohort(X=X[rows], subjects=[cohort.subjects[i] for i in rows], sites=cohort.sites)
 
 
-class Recorder(Fitter):
-    """Remembers what was fitted."""
-
-    def __init__(self, n_starts: int = 3) -> None:
-        super().__init__(METHOD, n_starts, 0)
-        object.__setattr__(self, "seen", [])
-
-    def __call__(self, stats: Statistics, rank: int, *where: int) -> Fit:
-        found = super().__call__(stats, rank, *where)
-        self.seen.append(found)  # type: ignore[attr-defined]
-        return found
-
-
 def predict_block(
     data: Coarse,
     fit: Fitter,
     rank: int,
-    out_subjects: np.ndarray,
-    out_faces: np.ndarray,
-    *where: int,
+    is_out: np.ndarray,
+    is_face_out: np.ndarray,
+    *key: int,
 ) -> tuple[Fit, np.ndarray]:
-    """The block of `out_subjects` × `out_faces` predicted without it (Owen & Perry 2009), as the fit sees it."""
-    view = data.view(np.flatnonzero(~out_subjects), np.flatnonzero(out_subjects), fit.chosen.scheme)
-    block = _Block.of(view, out_faces)
-    found = fit(block.problem, rank, *where)
-    return found, block.predicted(found, fit.chosen.scheme, _signed_loadings(data, fit))
+    """Predict a block of subjects × faces without it (Owen & Perry 2009), as the fit sees it."""
+    scheme = fit.scheme
+    view = data.view(np.flatnonzero(~is_out), np.flatnonzero(is_out), scheme)
+    block = Block(view, is_face_out)
+    block_fit = fit(block.problem, rank, *key)
+    signed = scheme.signed_loadings or data.center != "none"
+    return block_fit, block.predicted(block_fit, scheme, signed)
+
+
+def heldout_errors(data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *key: int) -> np.ndarray:
+    """Return the error of each fold of subjects."""
+    return np.array(
+        [
+            heldout_subjects(data, fit, [rank], fold == number, *key, int(number))[0]
+            for number in np.unique(fold)
+        ]
+    )
+
+
+def block_errors(
+    data: Coarse, fit: Fitter, rank: int, part: np.ndarray, group: np.ndarray
+) -> np.ndarray:
+    """Return the errors of all blocks of subjects × faces."""
+    return np.hstack(
+        [
+            bicross_validation(data, fit, [rank], part == number, group, int(number))[0]
+            for number in np.unique(part)
+        ]
+    )

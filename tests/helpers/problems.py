@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -119,18 +118,9 @@ def run_starts(
     return iterate(p, chosen, begin(p, chosen.scheme, B, C), Course(n_iter))
 
 
-def relative(found: np.ndarray | float, expected: np.ndarray | float) -> float:
+def relative(values: np.ndarray | float, expected: np.ndarray | float) -> float:
     """The largest difference, relative to the largest expected value."""
     expected = np.asarray(expected)
     largest = float(np.abs(expected).max())
-    return float(np.abs(np.asarray(found) - expected).max()) / (largest if largest > 0 else 1.0)
-
-
-def differences(f: Callable[[np.ndarray], float], Z: np.ndarray, h: float) -> np.ndarray:
-    """Central differences of f in every entry of Z."""
-    out = np.empty_like(Z)
-    for i in np.ndindex(*Z.shape):
-        step = np.zeros_like(Z)
-        step[i] = h
-        out[i] = (f(Z + step) - f(Z - step)) / (2 * h)
-    return out
+    difference = float(np.abs(np.asarray(values) - expected).max())
+    return difference / largest if largest > 0 else difference

@@ -12,7 +12,10 @@ from icofactor.errors import ArgumentError, FileError
 
 @contextmanager
 def refused(about: str, message: str | None = None) -> Iterator[None]:
-    """An ArgumentError about the argument of that name, or a FileError about a path that ends so, and what it says."""
+    """Expect an ArgumentError about that argument, or a FileError about a path that ends so.
+
+    `message` is a pattern for what must be named in the message, such as a subject.
+    """
     with pytest.raises((ArgumentError, FileError), match=message) as caught:
         yield
     error = caught.value

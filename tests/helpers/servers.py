@@ -86,43 +86,48 @@ def reply(request: BaseHTTPRequestHandler, status: int, data: bytes = b"", **hea
     return True
 
 
-def cut(request: BaseHTTPRequestHandler, data: bytes) -> bool:
-    """Half of the file, then the connection ends."""
-    request.send_response(200)
-    request.send_header("Content-Length", str(len(data)))
-    request.end_headers()
-    request.wfile.write(data[: len(data) // 2])
-    request.close_connection = True
-    return True
-
-
-def cut_silently(request: BaseHTTPRequestHandler, data: bytes) -> bool:
+def start_reply(request: BaseHTTPRequestHandler, data: bytes) -> None:
     """Half of the file, without a word on how much there should be."""
     request.send_response(200)
     request.send_header("Connection", "close")
     request.end_headers()
     request.wfile.write(data[: len(data) // 2])
     request.close_connection = True
+
+
+def cut(request: BaseHTTPRequestHandler, data: bytes) -> bool:
+    """Half of the file, then the connection ends."""
+    length = {"Content-Length": str(len(data))}
+    request.close_connection = reply(request, 200, data[: len(data) // 2], **length)
+    return True
+
+
+def cut_silently(request: BaseHTTPRequestHandler, data: bytes) -> bool:
+    start_reply(request, data)
     return True
 
 
 def endless(request: BaseHTTPRequestHandler, data: bytes) -> bool:
     """The file, and then zeros until nobody listens."""
-    request.send_response(200)
-    request.send_header("Connection", "close")
-    request.end_headers()
-    request.wfile.write(data)
-    request.close_connection = True
+    start_reply(request, 2 * data)
     while True:
         request.wfile.write(bytes(2**16))
 
 
+def slow(request: BaseHTTPRequestHandler, data: bytes) -> bool:
+    """A byte now and then."""
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    for number in range(100):
+        request.wfile.write(data[number : number + 1])
+        time.sleep(0.05)
+    request.close_connection = True
+    return True
+
+
 def status(code: int) -> Fault:
     return lambda request, data: reply(request, code, b"an error page")
-
-
-def redirected(request: BaseHTTPRequestHandler, data: bytes) -> bool:
-    return reply(request, 302, Location=f"{request.path.split('?')[0]}?X-Amz-Signature=secret")
 
 
 def redirected_to(place: str) -> Fault:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.read import StoredCohort
+from icofactor.cohort.store import StoredCohort
+from icofactor.cohort.store.layout import checksum_of
 from icofactor.sphere.sites import Sites
 
 SITES = Sites.named("fsaverage3")
@@ -35,32 +38,30 @@ def cohort(n: int = 5, first: int = 0, sites: Sites = SITES, **changes: Any) -> 
 
 def check_same(stored: StoredCohort, *cohorts: Cohort) -> None:
     """A store against the cohorts it was made of."""
-    one = cohorts[0]
-    np.testing.assert_array_equal(
-        np.asarray(stored.X), np.concatenate([each.X for each in cohorts])
-    )
-    assert stored.subjects == tuple(name for each in cohorts for name in each.subjects)
-    for name in ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames"):
-        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(one.sites, name))
-    for name in ("on", "level", "name", "n_mesh"):
-        assert getattr(stored.sites, name) == getattr(one.sites, name)
-    if one.mask is None:
-        assert stored.mask is None
-    else:
-        np.testing.assert_array_equal(stored.mask, one.mask)
-    assert (stored.hemisphere, stored.modality, stored.units) == (
-        one.hemisphere,
-        one.modality,
-        one.units,
-    )
-    assert list(stored.participants) == list(one.participants)
+    expected = cohorts[0]
+    X = np.concatenate([cohort.X for cohort in cohorts])
+    np.testing.assert_array_equal(np.asarray(stored.X), X)
+    assert stored.subjects == tuple(name for cohort in cohorts for name in cohort.subjects)
+    sites = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames")
+    for name in (*sites, "on", "level", "name", "n_mesh"):
+        np.testing.assert_array_equal(getattr(stored.sites, name), getattr(expected.sites, name))
+    for name in ("mask", "hemisphere", "modality", "units"):
+        np.testing.assert_array_equal(getattr(stored, name), getattr(expected, name))
+    assert list(stored.participants) == list(expected.participants)
     for name, column in stored.participants.items():
-        expected = np.concatenate([np.asarray(each.participants[name]) for each in cohorts])
-        assert column.dtype == expected.dtype
-        np.testing.assert_array_equal(column, expected)
-    np.testing.assert_array_equal(np.diff(stored.sites.deepest[stored.order]) >= 0, True)
-    rows = np.concatenate([stored.read_sites(where) for where in stored.site_blocks()])
-    np.testing.assert_array_equal(rows, np.asarray(stored.X).T[stored.order])
+        values = np.concatenate([np.asarray(cohort.participants[name]) for cohort in cohorts])
+        assert column.dtype == values.dtype
+        np.testing.assert_array_equal(column, values)
+    stored.verify()
+
+
+def edit(path: Path, change: Callable[[Any, Any], Any], seal: bool = True) -> None:
+    """Change attributes and metadata in zarr.json, with or without the right checksum."""
+    mark = json.loads((path / "zarr.json").read_text())
+    checksum = mark["attributes"].pop("checksum")
+    change(mark["attributes"], mark["consolidated_metadata"]["metadata"])
+    mark["attributes"]["checksum"] = checksum_of(mark) if seal else checksum
+    (path / "zarr.json").write_text(json.dumps(mark))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -25,10 +25,8 @@ def names(n: int, form: str = "sub-{:03d}") -> list[str]:
     return [form.format(i + 1) for i in range(n)]
 
 
-def hemispheres(X: np.ndarray, hemisphere: str = "both") -> dict[str, np.ndarray]:
+def hemispheres(X: np.ndarray) -> dict[str, np.ndarray]:
     """Columns by hemisphere."""
-    if hemisphere != "both":
-        return {hemisphere: X}
     half = X.shape[1] // 2
     return {"left": X[:, :half], "right": X[:, half:]}
 

@@ -20,8 +20,6 @@ from icofactor.cohort.store import append_store, open_store, save_store
 from icofactor.cohort.subjects import read_participants
 from icofactor.errors import FileError
 from icofactor.estimator.saving import load_model
-from icofactor.io.atomic import alone_in, nobody_in
-from icofactor.io.guard import hash_file, map_file, open_file, open_plain
 from icofactor.io.maps import read_maps
 from icofactor.results.diagnostics.record import load_diagnostics
 from icofactor.sphere.surfaces import read_surface
@@ -89,11 +87,7 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "diagnostics": ("diagnostics.npz", load_diagnostics),
     **{
         f"store {one}": ("x", _in_store(one))
-        for one in ("zarr.json", "commit.json", "part-*/zarr.json")
-    },
-    **{
-        f"store {one}": ("x", _in_store(one))
-        for one in ("part-*/c/0/0", "mesh-*/mask/c/0", "mesh-*/mask/zarr.json")
+        for one in ("zarr.json", "cohort-*/maps/c/0/0", "cohort-*/sites/mask/c/0")
     },
 }
 
@@ -103,44 +97,22 @@ OPENINGS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 def test_what_is_not_a_plain_file_is_refused(tmp_path: Path, kind: str, opening: str) -> None:
     name, read = OPENINGS[opening]
     KINDS[kind](tmp_path / name)
-    with pytest.raises(
-        FileError, match=r"not a file|a system file|bytes instead of|not a cohort store"
-    ) as refusal:
+    with pytest.raises(FileError) as refusal:
         read(tmp_path / name)
     assert str(tmp_path) in refusal.value.path
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "read",
-    [
-        open_file,
-        hash_file,
-        lambda p: open_plain(p).__enter__(),
-        lambda p: map_file(p, "u1", 0, (1,)),
-    ],
-)
-def test_the_opener_refuses(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
-    KINDS[kind](tmp_path / "x")
-    with pytest.raises(ValueError, match=r"not a file|a system file"):
-        read(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
     "pattern", ["/proc/**/lh.thickness", "/sys/*/lh.thickness", "/**/lh.thickness"]
 )
 def test_patterns_do_not_search_the_system(pattern: str) -> None:
-    with pytest.raises(FileError, match="name a folder of maps") as refusal:
+    with pytest.raises(FileError) as refusal:
         load_cohort(pattern)
     assert refusal.value.path == pattern
 
 
 def test_locks_wait_for_no_pipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "x")
-    with pytest.raises(NotADirectoryError), alone_in(tmp_path / "x"):
-        pass
-    assert not nobody_in(tmp_path / "x")
     save_store(cohort(), tmp_path / "store")
-    for name in (".lock", ".tmp-1234-commit.json"):
+    for name in (".lock", ".tmp-1234-zarr.json"):
         os.mkfifo(tmp_path / "store" / name)
     assert len(append_store(tmp_path / "store", cohort(1, 5))) == 6

@@ -14,7 +14,6 @@ import pytest
 import icofactor as ico
 from icofactor import CorticalFactorization, load_model
 from icofactor.cohort.store.create import save_store
-from icofactor.cohort.store.read import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -28,31 +27,23 @@ wait
 """
 
 
-@pytest.mark.skipif(not PAGE.is_file(), reason="docs/scale.md is not here")
 def test_the_job_of_the_page(tmp_path: Path) -> None:
-    part = PAGE.read_text(encoding="utf-8").partition("### SLURM\n")[2]
+    section = PAGE.read_text(encoding="utf-8").partition("### SLURM\n")[2]
     for language, name in (("python", "fit_cohort.py"), ("bash", "fit.sbatch")):
-        found = re.search(rf"^```{language}\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
-        assert found is not None
-        (tmp_path / name).write_text(found[1])
+        code = section.partition(f"```{language}\n")[2].partition("\n```")[0]
+        (tmp_path / name).write_text(code)
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
-    save_store(
-        ico.simulate_cohort(20, 4, mesh="fsaverage3", random_state=1), tmp_path / "cohort.zarr"
+    cohort = ico.simulate_cohort(20, 4, mesh="fsaverage3", random_state=1)
+    stored = save_store(cohort, tmp_path / "cohort.zarr")
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
+    job = ["bash", "fit.sbatch"]
+    run = subprocess.run(
+        job, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
-    paths = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "fit.sbatch"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": paths, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = CorticalFactorization(10).fit(open_store(tmp_path / "cohort.zarr"))
-    np.testing.assert_array_equal(
-        load_model(tmp_path / "model.zip").components_, expected.components_
-    )
-    assert len(re.findall("Starting Worker|Start worker at", done.stderr)) >= 2
+    assert run.returncode == 0, run.stderr
+    expected = CorticalFactorization(10).fit(stored)
+    model = load_model(tmp_path / "model.zip")
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    assert len(re.findall("Starting Worker|Start worker at", run.stderr)) >= 2

@@ -20,6 +20,7 @@ from helpers.problems import relative
 from helpers.refusals import refused
 from helpers.sources import HEIGHT, KINDS, N_SITES, N_SUBJECTS, die, source
 from icofactor.errors import ClusterError, FileError
+from icofactor.maps import blocks
 from icofactor.maps import maps as maps_module
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import map_strips
@@ -75,6 +76,19 @@ def test_the_source_does_not_matter(
         assert relative(values, expected) < tolerance
 
 
+@pytest.mark.parametrize("settings", [{}, {"method": "LE-PPNMF", "polish": 1}, {"lift": False}])
+@pytest.mark.parametrize("columns", ["partition", "smooth"])
+def test_the_height_of_blocks_does_not_matter(
+    columns: str, settings: dict[str, Any], cohort: ico.Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"columns": columns, "tol": 1e-2, **settings}
+    answers = fits(settings, cohort.X)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2**25)
+    assert len(Maps(cohort.X).blocks()) == 1
+    for values, expected in zip(answers, fits(settings, cohort.X), strict=True):
+        assert relative(values, expected) < 1e-9
+
+
 # ---------------------------------------------------------------------- other processes
 
 
@@ -94,23 +108,22 @@ class Pickled(Executor):
 
 @pytest.mark.parametrize("kind", ["array", "memmap", "store"])
 def test_a_task_is_as_large_as_its_block(kind: str, cohort: ico.Cohort, tmp_path: Path) -> None:
-    """Of a store it is an address, with the block's own rows of what is taken out; bits stay."""
+    """Of a store it is an address, with the block's rows of what is taken out; bits stay."""
     table = {"age": np.linspace(20, 80, N_SUBJECTS), "site": ["A", "B"] * (N_SUBJECTS // 2)}
-    executor, data = Pickled(), source(kind, cohort, tmp_path)
-    X = data.X if kind == "store" else data
+    executor = Pickled()
+    data = source(kind, cohort, tmp_path)
+    X = getattr(data, "X", data)
     combat = ico.preprocessing.ComBat("site", nonnegative=False, min_scans=3)
     harmonized = combat.fit_transform(X, table)
-    adjusted = ico.Covariates.fit(harmonized, ["age"], table, nonnegative=False).apply(
-        harmonized, table
-    )
+    covariates = ico.Covariates.fit(harmonized, ["age"], table, nonnegative=False)
     halves = Maps((Maps(cohort.X[:, :300]), Maps(cohort.X[:, 300:])), joined="sites")
-    for maps in (X, adjusted, halves):
-        settings: dict[str, Any] = {"weights": np.linspace(1, 3, N_SITES), "mask": MASK}
-        there = fits(settings, maps, executor)
-        for values, expected in zip(there, fits(settings, maps), strict=True):
+    settings = {"weights": np.linspace(1, 3, N_SITES), "mask": MASK}
+    for maps in (X, covariates.apply(harmonized, table), halves):
+        remote = fits(settings, maps, executor)
+        for values, expected in zip(remote, fits(settings, maps), strict=True):
             np.testing.assert_array_equal(values, expected)
-    values = 0 if kind == "store" else 4 * N_SUBJECTS * HEIGHT
-    assert max(executor.sizes) < values + 8 * HEIGHT * 30 + 4000
+    bytes_of_values = 0 if kind == "store" else 4 * N_SUBJECTS * HEIGHT
+    assert max(executor.sizes) < bytes_of_values + 8 * HEIGHT * 30 + 4000
 
 
 def test_a_task_of_a_dask_array_has_its_own_chunks() -> None:
@@ -150,7 +163,7 @@ def test_workers_give_the_same_bits(
     with ThreadPoolExecutor(2) as threads:
         np.testing.assert_array_equal(fits({}, data, threads)[0], fits({}, data)[0])
     bad = replace(cohort, X=np.where(cohort.X[3, 500] == cohort.X, np.nan, cohort.X), checked=True)
-    with refused("X", "NaN or infinite values in subject sub-0004"):
+    with refused("X", "sub-0004"):
         model().fit(bad, executor=executor)
 
 
@@ -174,26 +187,24 @@ class Failing(Executor):
 
 def test_only_errors_of_the_executor_are_told_as_such(cohort: ico.Cohort) -> None:
     distributed = pytest.importorskip("distributed")
-    broken = (
-        BrokenProcessPool("died"),
-        distributed.KilledWorker("task", SimpleNamespace(address=""), 3),
-    )
-    for error in (*broken, distributed.comm.CommClosedError("closed")):
+    killed = distributed.KilledWorker("task", SimpleNamespace(address=""), 3)
+    closed = distributed.comm.CommClosedError("closed")
+    for error in (BrokenProcessPool("died"), killed, closed):
         with pytest.raises(ClusterError):
             model().fit(cohort, executor=Failing(error))
-    with pytest.raises(FileError):
-        model().fit(cohort, executor=Failing(FileError("a", "b")))
+    with refused("a.gii"):
+        model().fit(cohort, executor=Failing(FileError("a.gii", "is damaged")))
 
 
 def test_what_cannot_run_tasks_is_refused(cohort: ico.Cohort) -> None:
     fitted = model().fit(cohort)
     for act in (model().fit, fitted.transform):
         for wrong in ("tcp://localhost:8786", ProcessPoolExecutor):
-            with refused("executor", type(wrong).__name__):
+            with refused("executor"):
                 act(cohort, executor=wrong)
 
 
 def test_chunks_of_unknown_size_are_refused(cohort: ico.Cohort, tmp_path: Path) -> None:
     X = source("dask", cohort, tmp_path)
-    with refused("X", "compute_chunk_sizes"):
+    with refused("X"):
         model().fit(X[X[:, 0] > 0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import icofactor as ico
-from helpers.sources import HEIGHT, KINDS, N_SITES, N_SUBJECTS, Sliced, all_maps, source
+from helpers.sources import HEIGHT, KINDS, N_SUBJECTS, Sliced, all_maps
 from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.blocks import block_edges
-from icofactor.maps.maps import Maps, is_in_memory, maps_of
+from icofactor.maps.maps import Maps, maps_of
 from icofactor.maps.passes import map_strips
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -125,20 +124,6 @@ def test_plain_values_keep_their_bits(kind: str, sources: dict[str, Maps]) -> No
     assert maps.n_bytes == (0 if maps.in_memory else X.nbytes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sites_can_be_repeated_and_subjects_left_out(kind: str, sources: dict[str, Maps]) -> None:
-    maps, X = sources[kind], sources["array"].values
-    np.testing.assert_array_equal(maps[:, [7, 7, 2, N_SITES - 1]], X[:, [7, 7, 2, N_SITES - 1]])
-    for none in (slice(0, 0), [False] * N_SUBJECTS):
-        assert maps[none].shape == (0, N_SITES)
-
-
-def test_what_is_in_memory(cohort: ico.Cohort, tmp_path: Path) -> None:
-    mapped = source("memmap", cohort, tmp_path)
-    assert is_in_memory(cohort.X[:, ::2])
-    assert not any(map(is_in_memory, (mapped, np.asarray(mapped)[3:], Sliced(cohort.X))))
-
-
 def test_no_more_than_a_block_is_asked_for(cohort: ico.Cohort) -> None:
     X = Sliced(cohort.X)
     ico.CorticalFactorization(2, n_starts=1, level=1).fit(X).transform(X)
@@ -148,16 +133,8 @@ def test_no_more_than_a_block_is_asked_for(cohort: ico.Cohort) -> None:
 @settings(deadline=None)
 @given(n_sites=st.integers(1, 20_000), n_subjects=st.integers(1, 10**5), chunk=st.integers(1, 5000))
 def test_blocks_are_whole_chunks(n_sites: int, n_subjects: int, chunk: int) -> None:
-    edges = np.array(block_edges(n_sites, n_subjects, chunk))
-    assert (edges[0], edges[-1]) == (0, n_sites) and (np.diff(edges) > 0).all()
-    assert not (edges[:-1] % chunk).any()
-    n_chunks = -(-n_sites // chunk)
-    sizes = (*[chunk] * (n_chunks - 1), n_sites - chunk * (n_chunks - 1))
-    assert set(block_edges(n_sites, n_subjects, sizes)) <= {0, *np.cumsum(sizes)}
-
-
-def test_blocks_of_all_sources_are_alike(sources: dict[str, Maps]) -> None:
-    """Sums over them have the same bits, therefore."""
-    assert len(sources["array"].blocks()) == -(-N_SITES // HEIGHT)
-    for kind in ("columns", "memmap", "sliced", "dask"):
-        assert sources[kind].blocks() == sources["array"].blocks()
+    chunk_edges = [*range(0, n_sites, chunk), n_sites]
+    for chunks in (chunk, tuple(np.diff(chunk_edges))):
+        edges = block_edges(n_sites, n_subjects, chunks)
+        assert (edges[0], edges[-1]) == (0, n_sites) and (np.diff(edges) > 0).all()
+        assert set(edges) <= set(chunk_edges)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from icofactor.errors import ArgumentError
+from icofactor.io.atomic import temporary_name
 from icofactor.preprocessing.finished_maps import FinishedMaps
 
 SETTINGS = {"steps": {"kind": "reho", "low": 0.01}, "confounds": ("6p",)}
@@ -64,7 +68,10 @@ def test_a_map_is_replaced(maps: FinishedMaps) -> None:
 
 
 def test_the_folder_is_removed_unless_other_files_are_in_it(maps: FinishedMaps) -> None:
-    (maps.folder / ".tmp-0123abcd-s=1.reho.npz").write_bytes(b"of a process that was killed")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    killed = temporary_name().replace(f"-{os.getpid()}-", f"-{child.pid}-")
+    (maps.folder / f"{killed}-s=1.reho.npz").write_bytes(b"of a process that ended")
     (maps.folder / "mine.txt").write_text("mine")
     maps.remove(["s=1.reho", "s=2.reho"])
     assert [file.name for file in maps.folder.iterdir()] == ["mine.txt"]

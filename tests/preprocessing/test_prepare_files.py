@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from icofactor.cli.main import main
+from helpers.commands import run_cli
+from helpers.refusals import refused
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.simulate import simulate_cohort
 from icofactor.cohort.store.read import open_store
@@ -19,22 +21,12 @@ from icofactor.sphere.sites import Sites
 
 
 def cohort_of(hemisphere: str = "left", mask: np.ndarray | None = None) -> Cohort:
-    made = simulate_cohort(n_subjects=4, hemisphere=hemisphere, random_state=1)  # type: ignore[arg-type]
-    X = made.X.copy()
+    simulated = simulate_cohort(n_subjects=4, hemisphere=hemisphere, random_state=1)  # type: ignore[arg-type]
+    X = simulated.X.copy()
     X[:, 3] = 100
     if mask is not None:
         X[:, ~mask] = np.nan
-    return Cohort(
-        X=X,
-        subjects=made.subjects,
-        sites=made.sites,
-        mask=mask,
-        hemisphere=made.hemisphere,
-        modality="thickness",
-        units="mm",
-        participants=made.participants,
-        provenance=made.provenance,
-    )
+    return replace(simulated, X=X, mask=mask, truth=None)
 
 
 def test_outliers_only(tmp_path: Path) -> None:
@@ -64,11 +56,11 @@ def test_smooth_and_resample_both_hemispheres_within_the_mask(
 
     meshes = load_fsaverage("fsaverage5")
     for number, (side, letter) in enumerate((("left", "L"), ("right", "R"))):
-        here = slice(number * 10242, (number + 1) * 10242)
+        source_sites = slice(number * 10242, (number + 1) * 10242)
         parts = [meshes[kind].parts[side] for kind in ("white_matter", "pial")]
-        middle = np.mean([part.coordinates for part in parts], axis=0)
-        smoothed = SurfaceSmoother((middle, parts[0].faces), fwhm=6.0, roi=mask[here])(
-            limited[:, here]
+        middle = np.mean([surface.coordinates for surface in parts], axis=0)
+        smoothed = SurfaceSmoother((middle, parts[0].faces), fwhm=6.0, roi=mask[source_sites])(
+            limited[:, source_sites]
         )
         resampler = Resampler(
             spheres / f"fsaverage5_std_sphere.{letter}.10k_fsavg_{letter}.surf.gii",
@@ -77,12 +69,12 @@ def test_smooth_and_resample_both_hemispheres_within_the_mask(
             / f"fsaverage5.{letter}.midthickness_va_avg.10k_fsavg_{letter}.shape.gii",
             target_areas=spheres
             / f"fsaverage4.{letter}.midthickness_va_avg.3k_fsavg_{letter}.shape.gii",
-            roi=mask[here],
+            roi=mask[source_sites],
         )
-        there = slice(number * 2562, (number + 1) * 2562)
-        assert np.array_equal(store.mask[there], resampler.coverage >= 0.5)
-        expected = np.where(store.mask[there], resampler(smoothed), 0)
-        assert np.abs(np.asarray(store.X)[:, there] - expected).max() < 1e-5
+        target_sites = slice(number * 2562, (number + 1) * 2562)
+        assert np.array_equal(store.mask[target_sites], resampler.coverage >= 0.5)
+        expected = np.where(store.mask[target_sites], resampler(smoothed), 0)
+        assert np.abs(np.asarray(store.X)[:, target_sites] - expected).max() < 1e-5
     steps = [step["step"] for step in store.provenance["preprocessing"]]
     assert steps == ["limit_outliers", "smooth", "resample"]
     assert store.provenance["preprocessing"][-1]["from"] == "fsaverage5"
@@ -92,57 +84,37 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     X = np.random.default_rng(0).uniform(2, 3, size=(3, 642)).astype(np.float32)
     X[0, 0] = 50
     np.save(tmp_path / "maps.npy", X)
-    words = [
-        "prepare",
-        str(tmp_path / "maps.npy"),
-        "-o",
-        str(tmp_path / "store"),
-        "--mesh",
-        "fsaverage3",
-        "--quiet",
-    ]
-    words += ["--hemisphere", "left"]
-    assert main([*words, "--limit-outliers", "--n-deviations", "5"]) == 0
-    assert str(tmp_path / "store") in capsys.readouterr().out
+    words = (
+        f"prepare {tmp_path}/maps.npy -o {tmp_path}/store --mesh fsaverage3 --hemisphere left -q"
+    )
+    assert run_cli(words, "--limit-outliers --n-deviations 5") == 0
     assert np.array_equal(np.asarray(open_store(tmp_path / "store").X), limit_outliers(X, 5.0))
-    assert main(words) == 2
+    assert run_cli(words) == 2
     assert "--overwrite" in capsys.readouterr().err
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "maps.npy", 1 + np.random.default_rng(0).random((4, 642)))
-    words = ["prepare", str(tmp_path / "maps.npy"), "--hemisphere", "left", "--dry-run", "-o"]
-    assert main([*words, str(tmp_path / "store")]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "of 4 subjects:\n  642 sites of fsaverage3, left hemisphere" in out
-        and "This takes about 2" in out
-    )
+    words = f"prepare {tmp_path}/maps.npy --hemisphere left --dry-run -o"
+    assert run_cli(words, f"{tmp_path}/store") == 0
+    assert "of 4 subjects" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["maps.npy"]
-    assert main([*words, str(tmp_path / "maps.npy")]) == 2
-    assert "exists and is not a cohort store" in capsys.readouterr().err
+    assert run_cli(words, f"{tmp_path}/maps.npy") == 2
 
 
 def test_what_cannot_be_done(tmp_path: Path) -> None:
     cohort = simulate_cohort(n_subjects=2, mesh="fsaverage3", random_state=0)
-    with pytest.raises(
-        ValueError, match="spheres is missing: give the folder with registered spheres"
-    ):
-        prepare_cohort(cohort, tmp_path / "store", Changes(resample_to="fsaverage4"))
-    with pytest.raises(
-        ValueError, match="surfaces must be the midthickness surfaces to smooth along, left: only"
-    ):
-        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0))
-    with pytest.raises(ValueError, match="surfaces must be 1, left; found 2"):
-        prepare_cohort(cohort, tmp_path / "store", Changes(fwhm=5.0, surfaces=("a", "b")))
-    faces = Cohort(
-        X=np.ones((1, 1280)), subjects=("a",), sites=Sites.named("fsaverage3", on="faces")
-    )
-    with pytest.raises(ValueError, match="Only maps on all vertices of a mesh can be smoothed"):
-        prepare_cohort(faces, tmp_path / "store", Changes(fwhm=5.0))
+    on_faces = Sites.named("fsaverage3", on="faces")
+    faces = Cohort(X=np.ones((1, 1280)), subjects=("a",), sites=on_faces)
     points = Cohort(X=np.ones((1, 42)), subjects=("a",), sites=Sites.icosphere(1))
-    with pytest.raises(ValueError, match="only fsaverage and fs_LR 32k can be resampled"):
-        prepare_cohort(
-            points, tmp_path / "store", Changes(resample_to="fsaverage4", spheres=tmp_path)
-        )
+    cases = [
+        (cohort, {"resample_to": "fsaverage4"}, "spheres"),
+        (cohort, {"fwhm": 5.0}, "surfaces"),
+        (cohort, {"fwhm": 5.0, "surfaces": ("a", "b")}, "surfaces"),
+        (faces, {"fwhm": 5.0}, "cohort"),
+        (points, {"resample_to": "fsaverage4", "spheres": tmp_path}, "resample_to"),
+    ]
+    for data, changes, argument in cases:
+        with refused(argument):
+            prepare_cohort(data, tmp_path / "store", Changes(**changes))  # type: ignore[arg-type]
     assert not (tmp_path / "store").exists()

@@ -20,6 +20,8 @@ from icofactor.sphere.sites import Sites
 
 FACES3 = Sites.named("fsaverage3").triangles
 N3 = 642
+ALL = np.ones(N3, dtype=bool)
+SERIES = np.random.default_rng(0).normal(size=(N3, 20))
 
 
 def friedman_w(neighbours: np.ndarray) -> float:
@@ -50,16 +52,16 @@ def test_equals_friedman(ties: bool, rings: int) -> None:
     series = rng.normal(size=(N3, 40)) + rng.normal(size=40)
     if ties:
         series = np.round(series, 0)
-    found = reho(series, FACES3, rings=rings)
+    coherence = reho(series, FACES3, rings=rings)
     plain = reho(series, FACES3, rings=rings, tie_correction=False)
     for vertex in (0, 11, 12, 300, 641):
         neighbours = series[rows_within(FACES3, vertex, rings)]
-        assert abs(found[vertex] - friedman_w(neighbours)) < 1e-10
+        assert abs(coherence[vertex] - friedman_w(neighbours)) < 1e-10
         assert abs(plain[vertex] - uncorrected_w(neighbours)) < 1e-10
     if ties:
-        assert np.all(found > plain)
+        assert np.all(coherence > plain)
     else:
-        assert np.array_equal(found, plain)
+        assert np.array_equal(coherence, plain)
 
 
 def test_three_rings_are_37_vertices() -> None:
@@ -68,13 +70,11 @@ def test_three_rings_are_37_vertices() -> None:
     sizes = around.sum(axis=1)
     five = np.flatnonzero(ring_incidence(mesh.triangles, mesh.n, 1).sum(axis=1) == 6)
     assert len(five) == 12
-    near = around[five].sum(axis=0) > 0
-    assert np.all(sizes[~near] == 37)
+    near_five = around[five].sum(axis=0) > 0
+    assert np.all(sizes[~near_five] == 37)
     # a five-valent node has 5 + 10 + 15 neighbours; the five beside it miss three, the ten in its second ring one
     assert np.all(sizes[five] == 31)
-    found, counts = np.unique(sizes[near], return_counts=True)
-    assert found.tolist() == [31, 34, 36, 37]
-    assert counts[:3].tolist() == [12, 60, 120]
+    assert np.bincount(sizes[near_five])[[31, 34, 36]].tolist() == [12, 60, 120]
 
 
 def test_stored_reference_one_ring(data_folder: Path) -> None:
@@ -82,16 +82,9 @@ def test_stored_reference_one_ring(data_folder: Path) -> None:
         series = archive["lh"]
     with np.load(data_folder / "rest_reference_left.npz") as archive:
         reference = archive["reho_1ring_lh"]
-    found = reho(series, Sites.named("fsaverage5").triangles, rings=1, tie_correction=False)
-    assert np.abs(found - reference).max() < 1e-6
-    assert np.array_equal(found == 0, reference == 0)
-
-
-def test_whole_hemisphere(data_folder: Path) -> None:
-    with np.load(data_folder / "rest_fsaverage5_left.npz") as archive:
-        series = archive["lh"]
-    found = reho(series, Sites.named("fsaverage5").triangles, rings=3)
-    assert 0.5 < np.median(found[found > 0]) < 0.6
+    coherence = reho(series, Sites.named("fsaverage5").triangles, rings=1, tie_correction=False)
+    assert np.abs(coherence - reference).max() < 1e-6
+    assert np.array_equal(coherence == 0, reference == 0)
 
 
 @pytest.mark.slow
@@ -118,9 +111,9 @@ def test_identical_series_have_w_one_and_medial_wall_zero() -> None:
     wall = np.zeros(N3, dtype=bool)
     wall[rows_within(FACES3, 5, 3)] = True
     series[wall] = 0
-    found = reho(series, FACES3)
-    assert np.all(found[wall] == 0)
-    assert np.abs(found[~wall] - 1).max() < 1e-12
+    coherence = reho(series, FACES3)
+    assert np.all(coherence[wall] == 0)
+    assert np.abs(coherence[~wall] - 1).max() < 1e-12
 
 
 def test_medial_wall_belongs_to_no_neighbourhood() -> None:
@@ -128,18 +121,13 @@ def test_medial_wall_belongs_to_no_neighbourhood() -> None:
     wall = np.zeros(N3, dtype=bool)
     wall[rows_within(FACES3, 100, 2)] = True
     expected = reho(series, FACES3, mask=~wall)
-    for filling in (0.0, 7.0, np.nan):
+    for filling in (7.0, np.nan, 0.0):
         series[wall] = filling
         assert np.array_equal(reho(series, FACES3), expected)
-    beside = int(np.setdiff1d(rows_within(FACES3, 100, 3), np.flatnonzero(wall))[0])
-    inside = [v for v in rows_within(FACES3, beside, 3) if not wall[v]]
-    assert abs(expected[beside] - friedman_w(series[inside])) < 1e-10
-
-
-def test_lonely_vertex_says_nothing() -> None:
-    series = np.random.default_rng(3).normal(size=(N3, 25))
-    alone = np.zeros(N3, dtype=bool)
-    alone[[0, 1]] = True  # two of the twelve corners, far apart
+    neighbour = int(np.setdiff1d(rows_within(FACES3, 100, 3), np.flatnonzero(wall))[0])
+    inside = [v for v in rows_within(FACES3, neighbour, 3) if not wall[v]]
+    assert abs(expected[neighbour] - friedman_w(series[inside])) < 1e-10
+    alone = np.isin(np.arange(N3), [0, 1])  # two of the twelve corners, far apart
     assert np.all(reho(series, FACES3, rings=1, mask=alone) == 0)
 
 
@@ -150,12 +138,12 @@ def test_only_ranks_matter_and_w_lies_between_0_and_1(seed: int, levels: int, n:
     rng = np.random.default_rng(seed)
     series = rng.integers(0, levels, size=(42, n)).astype(np.float64)
     series[:, 0] = levels  # so that no row is constant
-    found = reho(series, faces, rings=1)
-    assert found.min() >= 0
-    assert found.max() <= 1
+    coherence = reho(series, faces, rings=1)
+    assert coherence.min() >= 0
+    assert coherence.max() <= 1
     order = rng.permutation(n)
     scale = rng.uniform(0.5, 2.0, size=(42, 1))
-    assert np.array_equal(reho(np.exp(series[:, order] / 10) * scale, faces, rings=1), found)
+    assert np.array_equal(reho(np.exp(series[:, order] / 10) * scale, faces, rings=1), coherence)
 
 
 def test_many_volumes_do_not_overflow() -> None:
@@ -169,28 +157,26 @@ def test_runs_are_brought_to_one_scale() -> None:
     runs = [rng.normal(size=(N3, 300)), 50 + 100 * rng.normal(size=(N3, 200))]
     together = concatenate_runs([bandpass(run, 0.72) for run in runs])
     assert together.shape == (N3, 500)
-    for part in (together[:, :300], together[:, 300:]):
-        assert np.abs(part.mean(axis=1)).max() < 1e-12
-        assert np.abs(np.linalg.norm(part, axis=1) - 1).max() < 1e-12
-    with refused("runs", r"arrays of the same vertices; found \[600, 642\] rows"):
+    for run in (together[:, :300], together[:, 300:]):
+        assert np.abs(run.mean(axis=1)).max() < 1e-12
+        assert np.abs(np.linalg.norm(run, axis=1) - 1).max() < 1e-12
+    with refused("runs"):
         concatenate_runs([runs[0], runs[1][:600]])
-    with refused("runs", "at least one array; found none"):
+    with refused("runs"):
         concatenate_runs([])
 
 
-def test_bad_arguments() -> None:
-    series = np.random.default_rng(0).normal(size=(N3, 20))
-    with refused("faces", "0 to 640, the rows of the series; found 0 to 641"):
-        reho(series[:641], FACES3)
-    with refused("rings", "rings must be a whole number ≥ 1; found 0"):
-        reho(series, FACES3, rings=0)
-    with refused("faces", r"integers\) of shape \(F, 3\) with F > 0; found float64"):
-        reho(series, FACES3.astype(float))
-    with refused("series", "must vary over time: all 642"):
-        reho(np.ones((N3, 20)), FACES3)
-    series[17, 4] = np.nan
-    with refused("series", "vertex 17 has nan at volume 4"):
-        reho(series, FACES3)
-    series[17] = 3.0
-    with refused("series", r"vertex 17 is constant \(3.0\), one of 1"):
-        reho(series, FACES3, mask=np.ones(N3, dtype=bool))
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    [
+        ("faces", {"series": SERIES[:641]}),
+        ("rings", {"rings": 0}),
+        ("faces", {"faces": FACES3.astype(float)}),
+        ("series", {"series": np.ones((N3, 20))}),
+        ("series", {"series": np.where(SERIES[17, 4] == SERIES, np.nan, SERIES)}),
+        ("series", {"series": np.where(np.arange(N3)[:, None] == 17, 3.0, SERIES), "mask": ALL}),
+    ],
+)
+def test_bad_arguments(argument: str, changes: dict) -> None:
+    with refused(argument):
+        reho(**{"series": SERIES, "faces": FACES3, **changes})

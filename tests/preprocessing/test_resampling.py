@@ -10,24 +10,21 @@ from types import SimpleNamespace
 import nibabel
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
-from icofactor.errors import ArgumentError, FileError
-from icofactor.io.records import read_sealed, write_sealed
+from icofactor.io.archive import read_arrays, write_arrays
 from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
 from icofactor.preprocessing.templates import MeshFiles, find_meshes
 from icofactor.sphere.hierarchy import icosphere
-from icofactor.sphere.surfaces import as_sphere, vertex_areas
-from icofactor.sphere.triangles import locate_in_mesh, nearest_weights
+from icofactor.sphere.surfaces import vertex_areas
+from icofactor.sphere.triangles import locate_in_mesh
 
 SHORT = {"lh": "left", "rh": "right"}
 MESHES = {"fs4": "fsaverage4", "fs5": "fsaverage5", "fslr32k": "fsLR32k"}
@@ -48,10 +45,10 @@ PAIRS = [
 def reference(data_folder: Path) -> dict[str, np.ndarray]:
     """Inputs and outputs of Workbench, and the cortex of fsaverage5 by hemisphere."""
     with np.load(data_folder / "wb_reference" / "wb_command_1.5.0_reference.npz") as archive:
-        stored = {name: archive[name] for name in archive.files}
+        arrays = {name: archive[name] for name in archive.files}
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
-        stored["cortex_lh"], stored["cortex_rh"] = np.split(archive["cortex"], 2)
-    return stored
+        arrays["cortex_lh"], arrays["cortex_rh"] = np.split(archive["cortex"], 2)
+    return arrays
 
 
 def standard(folder: Path, mesh: str, side: str) -> MeshFiles:
@@ -80,7 +77,7 @@ def test_stored_workbench_pairs(
         MESHES[name]
         for name in route.removeprefix("myelin_").removeprefix("corrthick_").split("_to_")
     )
-    wanted = reference[f"{pair}_{hemisphere}"]
+    expected = reference[f"{pair}_{hemisphere}"]
     region = reference[f"roi_32k_{hemisphere}" if source == "fsLR32k" else f"cortex_{hemisphere}"]
     side = SHORT[hemisphere]
     resampler = between(
@@ -89,8 +86,8 @@ def test_stored_workbench_pairs(
         {"adap": "adaptive", "bary": "barycentric"}[kind.split("_")[0]],
         region if kind.endswith("_roi") else None,
     ).fit()
-    found = resampler(reference[f"{given_map}_{hemisphere}"])
-    off = np.flatnonzero(np.abs(found - wanted) > tolerance)
+    resampled = resampler(reference[f"{given_map}_{hemisphere}"])
+    off = np.flatnonzero(np.abs(resampled - expected) > tolerance)
     assert off.tolist() == []
 
 
@@ -105,7 +102,8 @@ def test_stored_valid_roi(
     assert_array_equal(np.diff(resampler.weights.indptr) > 0, resampler.covered)
 
 
-# What hangs on the one source vertex below: target 31031, which it alone joins to a triangle, and its neighbours
+# Source vertex 32613 lies within 5e-5 of an edge, closer than Workbench's single precision tells; Workbench puts it
+# into the other triangle. On it hang target 31031, which it alone joins to a triangle, and its neighbours
 BY_CHANCE = {30976, 30977, 31030, 31031, 31085}
 
 
@@ -150,23 +148,6 @@ def test_live_workbench(
         assert off.max() < 3e-2
 
 
-def test_the_vertex_that_workbench_puts_elsewhere(data_folder: Path) -> None:
-    """It lies within 5e-5 of an edge: closer than Workbench's single precision tells."""
-    source, target = (
-        as_sphere(standard(data_folder, mesh, "right").sphere, mesh)
-        for mesh in ("fsaverage6", "fsLR32k")
-    )
-    points = [np.asarray(sphere.coordinates, dtype=np.float64) for sphere in (source, target)]
-    point, corners = (
-        points[0][32613],
-        [points[1][[31030, 31084, third]] for third in (31031, 31083)],
-    )
-    inside, outside = (np.linalg.solve(one.T, point) for one in corners)
-    assert 0 < inside[2] < 5e-5 and -5e-5 < outside[2] < 0
-    (triangle,), (weights,) = locate_in_mesh(points[0][32613:32614], points[1], target.faces)
-    assert sorted(target.faces[triangle]) == [31030, 31031, 31084] and 0 < weights.min() < 5e-5
-
-
 # Any spherical mesh
 
 
@@ -207,8 +188,8 @@ def test_every_point_of_any_mesh_finds_its_triangle(seed: int) -> None:
     # no point of the hull lies beyond a face's plane, so a point is at least as far from the hull as from that
     assert np.all(distance[:, None] >= points @ normal.T - np.sum(a * normal, axis=1) - 1e-9)
     assert_allclose(weights[: len(vertices)].max(axis=1), 1, rtol=1e-12)
-    own = faces[triangle[: len(vertices)], weights[: len(vertices)].argmax(axis=1)]
-    assert_array_equal(own, np.arange(len(vertices)))
+    corners = faces[triangle[: len(vertices)], weights[: len(vertices)].argmax(axis=1)]
+    assert_array_equal(corners, np.arange(len(vertices)))
 
 
 def test_no_point_is_lost_on_a_folded_mesh() -> None:
@@ -220,56 +201,24 @@ def test_no_point_is_lost_on_a_folded_mesh() -> None:
     triangle, weights = locate_in_mesh(points, vertices, faces)
     nearest = np.einsum("nk,nkj->nj", weights, vertices[faces[triangle]])
     nearest /= np.linalg.norm(nearest, axis=1, keepdims=True)
-    assert (
-        np.linalg.norm(points - nearest, axis=1).max() < 0.1
-    )  # a third of an edge; lost points would be anywhere
-
-
-def triangles_are_certain(points: np.ndarray, vertices: np.ndarray, faces: np.ndarray) -> bool:
-    """Whether all triangles that are as near to a point as single precision can tell give it the same weights.
-
-    They do inside a triangle, and over an edge where the nearest point of both triangles lies on it. Next to such a
-    place one of them has a small weight more than the other, and a rotation may change which is chosen.
-    """
-    corners, each = (
-        np.tile(vertices[faces], (len(points), 1, 1)),
-        np.repeat(points, len(faces), axis=0),
-    )
-    weights = nearest_weights(each, corners)
-    far = np.linalg.norm(each - np.einsum("ik,ikj->ij", weights, corners), axis=1).reshape(
-        len(points), -1
-    )
-    dense = np.zeros((*far.shape, len(vertices)))
-    np.put_along_axis(
-        dense, np.tile(faces, (len(points), 1, 1)), weights.reshape(*far.shape, 3), axis=2
-    )
-    own = np.take_along_axis(dense, far.argmin(axis=1)[:, None, None], axis=1)
-    tied = far <= far.min(axis=1, keepdims=True) + 1e-6
-    return bool((np.abs(dense - own)[tied] < 1e-9).all() and not ((own > 0) & (own < 1e-9)).any())
+    # a third of an edge; lost points would be anywhere
+    assert np.linalg.norm(points - nearest, axis=1).max() < 0.1
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["adaptive", "barycentric"]), st.floats(0.01, 500))
-def test_weights_average_and_ignore_radius_and_rotation(
-    seed: int, method: str, radius: float
-) -> None:
-    source, target = oriented(*random_mesh(seed)), oriented(*random_mesh(seed + 1, 40))
-    assume(triangles_are_certain(source[0], *target) and triangles_are_certain(target[0], *source))
+def test_weights_average_and_ignore_the_radius(seed: int, method: str, radius: float) -> None:
+    source = oriented(*random_mesh(seed))
+    target = oriented(*random_mesh(seed + 1, 40))
     rng = np.random.default_rng(seed)
     areas = rng.uniform(1, 3, 60), rng.uniform(1, 3, 40)
     resampler = Resampler(source, target, method, *areas, check_registration=False)
     assert_allclose(resampler(np.full(60, 2.5)), 2.5, rtol=1e-12)
     assert resampler.weights.data.min() > 0
-    turn = Rotation.random(random_state=seed).as_matrix().T
-    turned = Resampler(
-        (radius * source[0] @ turn, source[1]),
-        (target[0] @ turn, target[1]),
-        method,
-        *areas,
-        check_registration=False,
-    )
+    larger = (radius * source[0], source[1])
+    scaled = Resampler(larger, target, method, *areas, check_registration=False)
     values = rng.normal(size=(3, 60))
-    assert_allclose(turned(values), resampler(values), atol=1e-10)
+    assert_allclose(scaled(values), resampler(values), atol=1e-10)
 
 
 def test_same_mesh_changes_nothing() -> None:
@@ -292,9 +241,6 @@ def test_adaptive_uses_all_data_when_it_goes_coarser() -> None:
     }
     assert used["adaptive"] == len(fine.vertices)
     assert used["barycentric"] < len(fine.vertices) / 4
-    smooth = fine.vertices @ turn @ np.array([1.0, 2.0, 3.0])
-    found = Resampler(source, target, "adaptive", *areas)(smooth)
-    assert_allclose(found, coarse.vertices @ np.array([1.0, 2.0, 3.0]), atol=0.15)
 
 
 # Regions, shapes, files
@@ -319,53 +265,38 @@ def test_roi_leaves_out_data_and_targets(small: dict[str, object], method: str) 
     roi = (z > 0).astype(np.float32)
     values = np.where(roi, 1.5, np.nan)
     resampler = Resampler(**small, method=method, roi=roi)
-    found = resampler(values)
-    assert_allclose(found[resampler.covered], 1.5, rtol=1e-12)
-    assert_array_equal(found[~resampler.covered], 0)
-    target = small["target_sphere"][0]  # type: ignore[index]
-    assert resampler.covered[target[:, 2] > 0.05].all()
-    assert not resampler.covered[target[:, 2] < -0.4].any()
-    assert_allclose(resampler.coverage[target[:, 2] > 0.4], 1, rtol=1e-12)
-    edge = (resampler.coverage > 0.01) & (resampler.coverage < 0.99)
-    assert edge.sum() > 5
+    assert_allclose(resampler(values), np.where(resampler.covered, 1.5, 0), rtol=1e-12)
+    target_z = small["target_sphere"][0][:, 2]  # type: ignore[index]
+    assert resampler.covered[target_z > 0.05].all()
+    assert not resampler.covered[target_z < -0.4].any()
+    assert_allclose(resampler.coverage[target_z > 0.4], 1, rtol=1e-12)
     values[np.flatnonzero(roi)[3]] = np.inf
-    with refused("maps", f"map 0 has inf at vertex {np.flatnonzero(roi)[3]}"):
-        Resampler(**small, method="adaptive", roi=roi)(values)
+    with refused("maps"):
+        resampler(values)
 
 
 def test_shapes_and_types(small: dict[str, object]) -> None:
     resampler = Resampler(**small)
-    maps = (
-        np.random.default_rng(0).uniform(size=(130, 642)).astype(np.float32)
-    )  # more than one block
-    found = resampler(maps)
-    assert found.shape == (130, 162) and found.dtype == np.float32
-    assert_array_equal(resampler(maps[129]), found[129])
+    # more than one block
+    maps = np.random.default_rng(0).uniform(size=(130, 642)).astype(np.float32)
+    resampled = resampler(maps)
+    assert resampled.shape == (130, 162) and resampled.dtype == np.float32
+    assert_array_equal(resampler(maps[129]), resampled[129])
     assert resampler(maps[:0]).shape == (0, 162)
     assert resampler(np.ones(642, dtype=np.int16)).dtype == np.float64
-    for wrong, message in [
-        (np.ones((2, 641)), "The source sphere has 642 vertices; maps have 641 columns"),
-        (np.ones((2, 2, 642)), r"Maps must have shape \(vertices,\) or \(maps, vertices\)"),
-        (np.full(642, "a"), "Maps must contain real numbers"),
-    ]:
-        with refused("maps", message):
+    for wrong in (np.ones((2, 641)), np.ones((2, 2, 642)), np.full(642, "a")):
+        with refused("maps"):
             resampler(wrong)
-
-
-def test_is_a_scikit_learn_transformer(small: dict[str, object]) -> None:
-    maps = np.random.default_rng(0).uniform(size=(5, 642))
-    resampler = Resampler(**small)
-    found = make_pipeline(clone(resampler), StandardScaler()).fit_transform(maps)
-    assert_allclose(found, StandardScaler().fit_transform(resampler(maps)), rtol=1e-12)
-    before = resampler(maps)
-    assert np.abs(resampler.set_params(method="barycentric")(maps) - before).max() > 1e-3
+    barycentric = resampler.set_params(method="barycentric")(maps)
+    assert np.abs(barycentric - resampled).max() > 1e-3
 
 
 def test_weights_are_saved_and_loaded_without_pickle(
     small: dict[str, object], tmp_path: Path
 ) -> None:
     roi = small["source_sphere"][0][:, 2] > 0  # type: ignore[index]
-    resampler, path = Resampler(**small, roi=roi), tmp_path / "weights.npz"
+    resampler = Resampler(**small, roi=roi)
+    path = tmp_path / "weights.npz"
     resampler.save(path)
     loaded = Resampler.load(path)
     maps = np.random.default_rng(0).uniform(size=(5, 642))
@@ -373,23 +304,19 @@ def test_weights_are_saved_and_loaded_without_pickle(
         assert_array_equal(again(maps), resampler(maps))
         assert_array_equal(again.coverage, resampler.coverage)
         assert again.method == "adaptive"
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+    with pytest.raises(FileExistsError):
         resampler.save(path)
     resampler.save(path, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["weights.npz"]
-    with np.load(path, allow_pickle=False) as archive:
-        assert all(archive[name].dtype != object for name in archive.files)
 
 
 def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "weights.npz"
     Resampler(**small).save(path)
-    whole = path.read_bytes()
-    header, parts = read_sealed(path)
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(
-        ValueError, match=r"weights\.npz: does not contain weights .*truncated.*save them again"
-    ):
+    content = path.read_bytes()
+    header, parts = read_arrays(path)
+    path.write_bytes(content[: len(content) // 2])
+    with refused("weights.npz"):
         Resampler.load(path)
     changes = [
         ("matrix/indices", parts["matrix/indices"] + 10**6),
@@ -398,28 +325,23 @@ def test_damaged_weights_are_refused(small: dict[str, object], tmp_path: Path) -
         ("coverage", -parts["coverage"]),
     ]
     for name, value in changes:
-        np.savez(
-            path, **{**parts, name: value}
-        )  # without a header, or with the checksum of other numbers
-        with pytest.raises(FileError, match=r"weights\.npz: does not contain weights"):
+        # without a header
+        np.savez(path, **{**parts, name: value})
+        with refused("weights.npz"):
             Resampler.load(path)
-        write_sealed(path, header, {**parts, name: value})
-        with pytest.raises(FileError, match="save them again with Resampler") as refusal:
+        write_arrays(path, header, {**parts, name: value})
+        with refused("weights.npz"):
             Resampler.load(path)
-        assert refusal.value.path == str(path)
-    write_sealed(path, {**header, "version": 1}, parts)
-    with pytest.raises(
-        FileError,
-        match="layout 1, from another version of icofactor; this version reads layout 2: save",
-    ):
+    write_arrays(path, {**header, "version": 1}, parts)
+    with refused("weights.npz"):
         Resampler.load(path)
-    with pytest.raises(FileNotFoundError, match="nothing"):
+    with pytest.raises(FileNotFoundError):
         Resampler.load(tmp_path / "nothing.npz")
 
 
 def test_spheres_come_as_files_pairs_and_objects(small: dict[str, object], tmp_path: Path) -> None:
     source, target = small["source_sphere"], small["target_sphere"]
-    wanted = Resampler(**small).weights.toarray()
+    expected = Resampler(**small).weights.toarray()
     gifti = write_surface(tmp_path / "a.surf.gii", *source)  # type: ignore[misc]
     nibabel.freesurfer.write_geometry(tmp_path / "lh.sphere", *source)  # type: ignore[misc]
     areas = write_metric(tmp_path / "a.shape.gii", small["source_areas"])  # type: ignore[arg-type]
@@ -429,10 +351,10 @@ def test_spheres_come_as_files_pairs_and_objects(small: dict[str, object], tmp_p
         (gifti, areas),
         (str(tmp_path / "lh.sphere"), str(tmp_path / "lh.area")),
     ]:
-        found = Resampler(
+        weights = Resampler(
             sphere, meshlike, "adaptive", values, small["target_areas"]
         ).weights.toarray()
-        assert_allclose(found, wanted, atol=1e-5)
+        assert_allclose(weights, expected, atol=1e-5)
 
 
 # What is refused
@@ -445,31 +367,19 @@ def edited(small: dict[str, object], **changes: object) -> Resampler:
 def test_surfaces_that_are_no_spheres_are_refused(small: dict[str, object], tmp_path: Path) -> None:
     points, faces = small["source_sphere"]  # type: ignore[misc]
     cases = {
-        "pial": (
-            points * np.array([1, 1.2, 1]),
-            faces,
-            "is not a sphere about the origin; found distances from the origin from 100 to 119\\.9",
-        ),
-        "moved": (
-            points + np.array([7, 0, 0]),
-            faces,
-            r"not a sphere about the origin; found a sphere about \(7, .*\)",
-        ),
-        "holes": (points, faces[:-100], r"cover the sphere 0\.9\d* times, not once"),
-        "twice": (points, np.concatenate([faces, faces]), "cover the sphere 2 times, not once"),
-        "nan": (
-            np.where(np.arange(642)[:, None] == 5, np.nan, points),
-            faces,
-            "found .* at vertex 5",
-        ),
-        "far": (points, faces + 1, "faces must be numbers of vertices, 0 to 641; found 1 to 642"),
+        "pial": (points * np.array([1, 1.2, 1]), faces),
+        "moved": (points + np.array([7, 0, 0]), faces),
+        "holes": (points, faces[:-100]),
+        "twice": (points, np.concatenate([faces, faces])),
+        "nan": (np.where(np.arange(642)[:, None] == 5, np.nan, points), faces),
+        "far": (points, faces + 1),
     }
-    for name, (coordinates, triangles, message) in cases.items():
-        path = write_surface(tmp_path / f"{name}.surf.gii", coordinates, triangles)
-        with pytest.raises(ValueError, match=rf"{name}\.surf\.gii:? .*{message}"):
+    for name, mesh in cases.items():
+        path = write_surface(tmp_path / f"{name}.surf.gii", *mesh)
+        with refused(f"{name}.surf.gii"):
             edited(small, source_sphere=path).fit()
-        with pytest.raises(ValueError, match=f"target_sphere:? .*{message}"):
-            edited(small, target_sphere=(coordinates, triangles)).fit()
+        with refused("target_sphere"):
+            edited(small, target_sphere=mesh).fit()
 
 
 def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) -> None:
@@ -479,53 +389,26 @@ def test_other_bad_input_is_refused(small: dict[str, object], tmp_path: Path) ->
     metric = nibabel.gifti.GiftiImage(darrays=[])
     nibabel.save(metric, tmp_path / "empty.shape.gii")
     right = write_surface(tmp_path / "R.surf.gii", points, faces, "right")
-    left = write_surface(tmp_path / "L.surf.gii", *small["target_sphere"], "left")  # type: ignore[misc]
+    left_sphere = write_surface(tmp_path / "L.surf.gii", *small["target_sphere"], "left")  # type: ignore[misc]
     nanfile = write_metric(tmp_path / "nan.shape.gii", spoilt)
-    cases = [
-        ({"source_sphere": (points, None)}, "source_sphere: the faces are missing"),
-        ({"source_sphere": points}, "source_sphere must be a surface file .* found ndarray"),
-        (
-            {"source_sphere": (points, faces.astype(float))},
-            r"faces must be vertex numbers \(integers\).*found float64",
-        ),
-        (
-            {"source_sphere": (points[:, :2], faces)},
-            r"coordinates must be an array of shape \(n, 3\)",
-        ),
-        (
-            {"source_areas": areas[:-1]},
-            r"source_areas: has shape \(641,\); source_sphere has 642 vertices",
-        ),
-        (
-            {"target_areas": -np.ones(162)},
-            "target_areas: areas must be finite and not negative; vertex 0 has -1",
-        ),
-        ({"target_areas": np.zeros(162)}, "target_areas: all areas are zero"),
-        (
-            {"source_areas": nanfile},
-            r"nan\.shape\.gii: areas must be finite and not negative; vertex 7 has nan",
-        ),
-        (
-            {"source_areas": tmp_path / "empty.shape.gii"},
-            r"empty\.shape\.gii: contains no data arrays",
-        ),
-        ({"source_areas": None}, "method='adaptive' needs source_areas and target_areas"),
-        ({"method": "nearest"}, "method must be one of 'adaptive', 'barycentric'; found 'nearest'"),
-        ({"roi": np.zeros(642)}, "roi: no vertex is in the region"),
-        ({"roi": np.ones(162)}, r"roi: has shape \(162,\)"),
-        (
-            {"source_sphere": right, "target_sphere": left},
-            r"R\.surf\.gii: is of the right hemisphere, .*L\.surf\.gii of the left",
-        ),
-        ({"source_sphere": nanfile}, r"nan\.shape\.gii: has 0 point sets"),
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"source_sphere": (points, None)}, "source_sphere"),
+        ({"source_sphere": (points, faces.astype(float))}, "source_sphere"),
+        ({"source_areas": areas[:-1]}, "source_areas"),
+        ({"target_areas": -np.ones(162)}, "target_areas"),
+        ({"source_areas": tmp_path / "empty.shape.gii"}, "empty.shape.gii"),
+        ({"source_areas": None}, "source_areas"),
+        ({"method": "nearest"}, "method"),
+        ({"roi": np.zeros(642)}, "roi"),
+        ({"roi": np.ones(162)}, "roi"),
+        ({"source_sphere": right, "target_sphere": left_sphere}, "R.surf.gii"),
+        ({"source_sphere": nanfile}, "nan.shape.gii"),
     ]
-    for changes, message in cases:
-        with pytest.raises((ArgumentError, FileError), match=message) as caught:
+    for changes, argument in cases:
+        with refused(argument):
             edited(small, **changes).fit()
-        if isinstance(caught.value, ArgumentError):
-            assert caught.value.argument == next(iter(changes))
     for name in ("source_sphere", "source_areas", "roi"):
-        with pytest.raises(FileNotFoundError, match=r"gone\.surf\.gii: no such file"):
+        with pytest.raises(FileNotFoundError):
             edited(small, **{name: tmp_path / "gone.surf.gii"}).fit()
 
 
@@ -533,9 +416,7 @@ def test_spheres_out_of_register_are_refused(data_folder: Path) -> None:
     folder = data_folder / "resample"
     old, new = standard(data_folder, "fsLR32k", "left"), standard(data_folder, "fsaverage4", "left")
     undeformed = folder / "L.sphere.32k_fs_LR.surf.gii"
-    with refused(
-        "L.sphere.32k_fs_LR.surf.gii", r"does not seem to be in register with .*fsaverage4"
-    ):
+    with refused("L.sphere.32k_fs_LR.surf.gii"):
         Resampler(undeformed, new.sphere, "barycentric", old.areas, new.areas).fit()
     allowed = Resampler(
         undeformed, new.sphere, "barycentric", old.areas, new.areas, check_registration=False
@@ -547,7 +428,7 @@ def test_spheres_out_of_register_are_refused(data_folder: Path) -> None:
 
 
 def test_files_are_found_by_either_family_of_names(data_folder: Path, tmp_path: Path) -> None:
-    wanted = fs_lr_to_fsaverage(data_folder / "resample", "left", "fsaverage4")
+    expected = fs_lr_to_fsaverage(data_folder / "resample", "left", "fsaverage4")
     hcp = tmp_path / "HCPpipelines" / "global" / "templates" / "standard_mesh_atlases"
     flow = tmp_path / "templateflow"
     for folder in (hcp / "resample_fsaverage", flow / "tpl-fsLR", flow / "tpl-fsaverage"):
@@ -568,9 +449,9 @@ def test_files_are_found_by_either_family_of_names(data_folder: Path, tmp_path: 
             shutil.copy(files.roi, hcp)
             shutil.copy(files.roi, home / f"{tag}_desc-nomedialwall_dparc.label.gii")
     for folder in (tmp_path / "HCPpipelines", hcp, hcp / "resample_fsaverage", flow):
-        found = fs_lr_to_fsaverage(folder, "lh", "fsaverage4")
-        assert str(found.source_sphere).startswith(str(tmp_path))
-        assert (found.weights != wanted.weights).nnz == 0
+        resampler = fs_lr_to_fsaverage(folder, "lh", "fsaverage4")
+        assert str(resampler.source_sphere).startswith(str(tmp_path))
+        assert (resampler.weights != expected.weights).nnz == 0
 
 
 def test_missing_files_are_all_listed(tmp_path: Path) -> None:
@@ -587,11 +468,10 @@ def test_missing_files_are_all_listed(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as problem:
         fs_lr_to_fsaverage(tmp_path, "right", method="barycentric", roi=None)
     assert "va_avg" not in str(problem.value) and "atlasroi" not in str(problem.value)
-    with pytest.raises(FileNotFoundError, match="no such folder"):
-        fs_lr_to_fsaverage(tmp_path / "none", "right")
-    with refused("hemisphere", "hemisphere must be 'left' or 'right'; found 'both'"):
-        fs_lr_to_fsaverage(tmp_path, "both")
-    with refused("mesh", r"mesh must be a standard one; known are .*fsLR32k.*; found 'fsaverage9'"):
-        fs_lr_to_fsaverage(tmp_path, "left", "fsaverage9")
-    with refused("source", "source must be an fs_LR mesh, and target an fsaverage mesh"):
-        fs_lr_to_fsaverage(tmp_path, "left", "fsLR32k")
+    for argument, words in (
+        ("hemisphere", ["both"]),
+        ("mesh", ["left", "fsaverage9"]),
+        ("source", ["left", "fsLR32k"]),
+    ):
+        with refused(argument):
+            fs_lr_to_fsaverage(tmp_path, *words)

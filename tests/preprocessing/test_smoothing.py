@@ -10,19 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse.csgraph import dijkstra
-from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from helpers.refusals import refused
 from helpers.workbench import read_metric, wb_command, write_metric, write_surface
 from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
+from icofactor.sphere.geodesics import distances_within, surface_graph
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.sites import Sites
-from icofactor.sphere.surfaces import distances_within, surface_graph, vertex_areas
+from icofactor.sphere.surfaces import vertex_areas
 
 METHODS = {"area": "GEO_GAUSS_AREA", "equal": "GEO_GAUSS_EQUAL", "plain": "GEO_GAUSS"}
-FWHM = 10.0
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +29,14 @@ def midthickness(data_folder: Path) -> dict[str, dict[str, np.ndarray]]:
     assert faces is not None
     names = ["midthickness", "input_thickness", "smooth_sigma4.2466", "vertex_areas_midthickness"]
     with np.load(data_folder / "wb_reference" / "wb_command_1.5.0_reference.npz") as archive:
-        stored = {
+        by_side = {
             h: {name: archive[f"{name}_{h}"] for name in names} | {"faces": faces}
             for h in ("lh", "rh")
         }
     with np.load(data_folder / "thickness_fsaverage5_n200.npz") as archive:
-        for h, cortex in zip(stored, np.split(archive["cortex"], 2), strict=True):
-            stored[h]["cortex"] = cortex
-    return stored
+        for h, cortex in zip(by_side, np.split(archive["cortex"], 2), strict=True):
+            by_side[h]["cortex"] = cortex
+    return by_side
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +52,9 @@ def test_stored_workbench_output(
 ) -> None:
     real = midthickness[hemisphere]
     surface = real["midthickness"], real["faces"]
-    found = smooth_surface(real["input_thickness"], *surface, sigma=4.2466, roi=real["cortex"])
-    assert found.dtype == np.float32
-    assert_allclose(found, real["smooth_sigma4.2466"], rtol=0, atol=1e-5)
+    smoothed = smooth_surface(real["input_thickness"], *surface, sigma=4.2466, roi=real["cortex"])
+    assert smoothed.dtype == np.float32
+    assert_allclose(smoothed, real["smooth_sigma4.2466"], rtol=0, atol=1e-5)
     assert_allclose(vertex_areas(*surface), real["vertex_areas_midthickness"], rtol=1e-6)
 
 
@@ -75,10 +72,10 @@ def test_live_workbench(
         wb_command(
             "-metric-smoothing", surface, metric, sigma, out, "-method", METHODS[method], *options
         )
-        found = SurfaceSmoother(surface, sigma=sigma, method=method, roi=roi if options else None)(
-            noise
-        )
-        assert_allclose(found, read_metric(out), rtol=0, atol=5e-6)
+        smoothed = SurfaceSmoother(
+            surface, sigma=sigma, method=method, roi=roi if options else None
+        )(noise)
+        assert_allclose(smoothed, read_metric(out), rtol=0, atol=5e-6)
 
 
 @pytest.mark.slow
@@ -87,45 +84,15 @@ def test_live_workbench(
 def test_distances_equal_those_of_the_whole_graph(seed: int, limit: float) -> None:
     mesh = icosphere(3)
     bumpy = mesh.vertices * np.random.default_rng(seed).uniform(0.8, 1.2, (642, 1))
-    graph, edges = surface_graph(bumpy, mesh.faces.astype(np.int64))
-    found = np.full((642, 642), np.inf)
-    rows, columns, values = distances_within(graph, bumpy, limit)
-    assert np.isinf(found[rows, columns]).all()
-    found[rows, columns] = values
-    wanted = dijkstra(graph, directed=False)
-    wanted[wanted > limit] = np.inf
-    assert_allclose(found, wanted, rtol=1e-12)
-    # steps across edges shorten paths, but none becomes shorter than the straight line
-    straight = np.linalg.norm(bumpy[rows] - bumpy[columns], axis=1)
-    assert np.all(values >= straight - 1e-12)
-    assert np.all(dijkstra(graph, directed=False) <= dijkstra(edges, directed=False) + 1e-12)
-
-
-def test_distances_approach_the_great_circle() -> None:
-    mesh = icosphere(4)
-    both = surface_graph(mesh.vertices, mesh.faces.astype(np.int64))
-    arc = np.arccos(np.clip(mesh.vertices @ mesh.vertices[500], -1, 1))
-    far = arc > 0.3
-    excess = [
-        (dijkstra(graph, directed=False, indices=500)[far] / arc[far]).mean() - 1 for graph in both
-    ]
-    assert 0 <= excess[0] < 0.05 < excess[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", list(METHODS))
-def test_width_is_that_of_a_gaussian(method: str) -> None:
-    mesh = icosphere(5)
-    point = 1234
-    surface = 100 * mesh.vertices, mesh.faces
-    response = smooth_surface(np.arange(10242) == point, *surface, fwhm=FWHM, method=method)
-    distance = 100 * np.arccos(np.clip(mesh.vertices @ mesh.vertices[point], -1, 1))
-    half = response > response.max() / 2
-    assert 2 * distance[half].max() == pytest.approx(FWHM, abs=3)  # vertices are 3 mm apart
-    spread = np.sum(response * distance**2) / response.sum()
-    sigma = FWHM / 2.3548
-    # ⟨d²⟩ is 2σ² in the plane; the cut at 3 σ and distances along the mesh that are a little too long take some off
-    assert 0.8 < spread / (2 * sigma**2) < 1.0
+    graph, _ = surface_graph(bumpy, mesh.faces.astype(np.int64))
+    distances = np.full((642, 642), np.inf)
+    counts, columns, values = map(np.concatenate, zip(*distances_within(graph, limit), strict=True))
+    rows = np.repeat(np.arange(642), counts)
+    assert np.isinf(distances[rows, columns]).all()
+    distances[rows, columns] = values
+    expected = dijkstra(graph, directed=False)
+    expected[expected > limit] = np.inf
+    assert_allclose(distances, expected, rtol=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
@@ -138,17 +105,11 @@ def test_smoothing_is_an_average(seed: int, method: str, fwhm: float) -> None:
     smoother = SurfaceSmoother(surface, fwhm=fwhm, method=method, roi=roi)
     assert_allclose(smoother(np.full(642, 3.0)), np.where(roi, 3.0, 0), rtol=1e-12)
     values = rng.normal(size=642)
-    found = smoother(np.where(roi, values, np.nan))
-    assert found[roi].max() <= values[roi].max() + 1e-12
-    assert found[roi].min() >= values[roi].min() - 1e-12
+    smoothed = smoother(np.where(roi, values, np.nan))
+    assert smoothed[roi].max() <= values[roi].max() + 1e-12
+    assert smoothed[roi].min() >= values[roi].min() - 1e-12
     assert smoother.weights.data.min() > 0
     assert np.array_equal(np.diff(smoother.weights.indptr) > 0, roi)
-
-
-def test_wider_kernels_smooth_more(sphere: tuple[np.ndarray, np.ndarray]) -> None:
-    noise = np.random.default_rng(0).normal(size=2562)
-    spread = [smooth_surface(noise, *sphere, fwhm=fwhm).std() for fwhm in (5, 15, 30, 60)]
-    assert np.all(np.diff(spread) < 0) and spread[-1] < 0.2
 
 
 def test_fwhm_and_sigma_mean_the_same(sphere: tuple[np.ndarray, np.ndarray]) -> None:
@@ -159,6 +120,9 @@ def test_fwhm_and_sigma_mean_the_same(sphere: tuple[np.ndarray, np.ndarray]) -> 
         smooth_surface(noise, *sphere, sigma=sigma),
         rtol=1e-10,
     )
+    smoother = SurfaceSmoother(sphere, fwhm=20)
+    spread = smoother(noise).std()
+    assert smoother.set_params(fwhm=40)(noise).std() < 0.8 * spread
 
 
 def test_open_meshes_are_smoothed_too(sphere: tuple[np.ndarray, np.ndarray]) -> None:
@@ -171,48 +135,28 @@ def test_open_meshes_are_smoothed_too(sphere: tuple[np.ndarray, np.ndarray]) -> 
     assert set(np.unique(smoother.weights[used].indices)) == set(used)
 
 
-def test_is_a_scikit_learn_transformer(sphere: tuple[np.ndarray, np.ndarray]) -> None:
-    maps = np.random.default_rng(0).normal(size=(5, 2562))
-    smoother = SurfaceSmoother(sphere, fwhm=20)
-    found = make_pipeline(clone(smoother), StandardScaler()).fit_transform(maps)
-    assert_allclose(found, StandardScaler().fit_transform(smoother(maps)), rtol=1e-10)
-    before = smoother(maps)
-    assert smoother.set_params(fwhm=40)(maps).std() < 0.8 * before.std()
-
-
 def test_bad_input_is_refused(sphere: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     points, faces = sphere
     ones = np.ones(2562)
-    cases = [
-        ({}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=None, sigma=None"),
-        ({"fwhm": 1, "sigma": 1}, "fwhm", "Give either fwhm or sigma in mm; found fwhm=1, sigma=1"),
-        ({"fwhm": 0}, "fwhm", "fwhm must be a positive number of mm; found 0"),
-        ({"sigma": np.nan}, "sigma", "sigma must be a positive number of mm; found nan"),
-        ({"fwhm": "wide"}, "fwhm", "fwhm must be a positive number of mm; found 'wide'"),
-        (
-            {"fwhm": 5, "method": "heat"},
-            "method",
-            "method must be one of 'area', 'equal', 'plain'; found 'heat'",
-        ),
-        (
-            {"fwhm": 5, "roi": np.ones(7)},
-            "roi",
-            r"roi: has shape \(7,\); surface has 2562 vertices",
-        ),
-        ({"fwhm": 5, "roi": np.zeros(2562)}, "roi", "roi: no vertex is in the region"),
+    cases: list[tuple[dict[str, object], str]] = [
+        ({}, "fwhm"),
+        ({"fwhm": 1, "sigma": 1}, "fwhm"),
+        ({"fwhm": 0}, "fwhm"),
+        ({"sigma": np.nan}, "sigma"),
+        ({"fwhm": "wide"}, "fwhm"),
+        ({"fwhm": 5, "method": "heat"}, "method"),
+        ({"fwhm": 5, "roi": np.ones(7)}, "roi"),
+        ({"fwhm": 5, "roi": np.zeros(2562)}, "roi"),
     ]
-    for options, about, message in cases:
-        with refused(about, message):
+    for options, argument in cases:
+        with refused(argument):
             smooth_surface(ones, *sphere, **options)
-    with refused("maps", "map 0 has nan at vertex 9"):
+    with refused("maps"):
         smooth_surface(np.where(np.arange(2562) == 9, np.nan, 1), *sphere, fwhm=5)
-    with refused("maps", "The surface has 2562 vertices; maps have 2561 columns"):
+    with refused("maps"):
         smooth_surface(ones[1:], *sphere, fwhm=5)
-    path = write_surface(
-        tmp_path / "bad.surf.gii", np.where(np.arange(2562)[:, None] == 3, np.nan, points), faces
-    )
-    with pytest.raises(
-        ValueError, match=r"bad\.surf\.gii: coordinates must be finite; found .* at vertex 3"
-    ):
+    broken = np.where(np.arange(2562)[:, None] == 3, np.nan, points)
+    path = write_surface(tmp_path / "bad.surf.gii", broken, faces)
+    with refused("bad.surf.gii"):
         SurfaceSmoother(path, fwhm=5).fit()
     assert_array_equal(SurfaceSmoother(sphere, fwhm=5).fit().weights.shape, (2562, 2562))

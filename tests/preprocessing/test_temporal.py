@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers.refusals import refused
 from icofactor.preprocessing import alff
 from icofactor.preprocessing.temporal import bandpass, unit_series
-from icofactor.preprocessing.transformers import BandPass
 
 TR = 0.72
 TIMES = TR * np.arange(1000)
@@ -44,62 +41,35 @@ def test_butterworth_is_that_of_xcpd(order: int) -> None:
 @pytest.mark.parametrize("method", ["butterworth", "fft"])
 def test_what_passes(method: str) -> None:
     inside, below, above = sine(0.07), sine(0.01, 3.0), sine(0.4, 2.0)
-    found = bandpass(np.stack([inside + below + above + 100]), TR, method=method)[0]
+    filtered = bandpass(np.stack([inside + below + above + 100]), TR, method=method)[0]
     middle = slice(200, -200)
     # neither is a wall: the Butterworth has skirts, and a sine between two Fourier frequencies leaks
-    assert np.abs(found[middle] - inside[middle]).max() < 0.06
-    rest = bandpass(np.stack([below, above]), TR, method=method)[:, middle]
-    assert np.abs(rest).max() < 0.03
+    assert np.abs(filtered[middle] - inside[middle]).max() < 0.06
+    outside = bandpass(np.stack([below, above]), TR, method=method)[:, middle]
+    assert np.abs(outside).max() < 0.03
 
 
 def test_fft_keeps_exactly_the_bins_of_the_band() -> None:
     series = np.random.default_rng(1).normal(size=(3, 500)) + 5
-    kept = np.abs(np.fft.rfft(bandpass(series, 1.0, method="fft"), axis=1))
+    spectrum = np.abs(np.fft.rfft(bandpass(series, 1.0, method="fft"), axis=1))
     frequencies = np.arange(251) / 500
     inside = (frequencies >= 0.05) & (frequencies <= 0.1)  # 25/500 and 50/500 lie on the edges
     assert inside.sum() == 26
-    assert kept[:, ~inside].max() < 1e-10
-    assert np.abs(kept - np.abs(np.fft.rfft(series, axis=1)))[:, inside].max() < 1e-10
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    method=st.sampled_from(["butterworth", "fft"]),
-    scale=st.floats(0.1, 100),
-)
-def test_filters_are_linear_and_blind_to_the_mean(seed: int, method: str, scale: float) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(2, 3, 120))
-    together = bandpass(scale * a + b + 7, 1.0, method=method)
-    apart = scale * bandpass(a, 1.0, method=method) + bandpass(b, 1.0, method=method)
-    # a constant takes the ends' padding with it, so it is gone to rounding
-    assert np.abs(together - apart).max() < 1e-9 * (1 + scale)
+    assert spectrum[:, ~inside].max() < 1e-10
+    assert np.abs(spectrum - np.abs(np.fft.rfft(series, axis=1)))[:, inside].max() < 1e-10
 
 
 def test_float32_and_medial_wall() -> None:
     series = np.random.default_rng(2).normal(size=(600, 200)).astype(np.float32)
     series[[3, 550]] = 0
     series[4] = np.nan
-    found = bandpass(series, TR)
-    assert found.dtype == np.float32
-    assert np.all(found[[3, 4, 550]] == 0)
+    filtered = bandpass(series, TR)
+    assert filtered.dtype == np.float32
+    assert np.all(filtered[[3, 4, 550]] == 0)
     exact = bandpass(series[[0, 599]].astype(np.float64), TR)
-    assert np.abs(found[[0, 599]] - exact).max() < 1e-6
+    assert np.abs(filtered[[0, 599]] - exact).max() < 1e-6
     norms = np.linalg.norm(unit_series(series), axis=1)
     assert np.array_equal(norms == 0, np.isin(np.arange(600), [3, 4, 550]))
-
-
-def test_transformer_in_a_pipeline() -> None:
-    from sklearn.base import clone
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer
-
-    series = np.random.default_rng(3).normal(size=(10, 200))
-    chain = clone(make_pipeline(BandPass(tr=TR, method="fft"), FunctionTransformer(unit_series)))
-    assert np.array_equal(
-        chain.fit_transform(series), unit_series(bandpass(series, TR, method="fft"))
-    )
 
 
 def test_alff_equals_stored_reference(data_folder: Path) -> None:
@@ -107,10 +77,10 @@ def test_alff_equals_stored_reference(data_folder: Path) -> None:
         series = archive["lh"]
     with np.load(data_folder / "rest_reference_left.npz") as archive:
         reference = archive["alff_lh"]
-    found = alff(series, 1.4, low=0.01, high=0.08)
+    amplitude = alff(series, 1.4, low=0.01, high=0.08)
     inside = reference != 0
-    assert (np.abs(found - reference)[inside] / reference[inside]).max() < 1e-5
-    assert np.all(found[~inside] == 0)
+    assert (np.abs(amplitude - reference)[inside] / reference[inside]).max() < 1e-5
+    assert np.all(amplitude[~inside] == 0)
 
 
 def test_alff_of_sines_is_their_mean_amplitude() -> None:
@@ -142,52 +112,47 @@ def test_alff_detrend_and_normalize() -> None:
     assert np.abs(scaled[used] / plain[used] - scaled[0] / plain[0]).max() < 1e-12
 
 
+SHORT = np.random.default_rng(0).normal(size=(4, 20))
+BROKEN = np.where(np.arange(800).reshape(4, 200) == 205, np.inf, 1.0)
+
+
 @pytest.mark.parametrize("step", [bandpass, alff])
 @pytest.mark.parametrize(
-    ("change", "about", "message"),
+    ("change", "argument"),
     [
-        ({"tr": None}, "tr", "tr is missing"),
-        ({"tr": 720.0}, "tr", r"tr=720.0 looks like milliseconds; it must be in seconds: 0.72"),
-        ({"tr": 0.00072}, "tr", "tr=0.00072 is shorter than any scan"),
-        ({"tr": -1.0}, "tr", "tr must be a positive number of seconds"),
-        ({"tr": 6.0}, "high", "must be below half the sampling rate, 0.08333 Hz at tr=6.0 s"),
-        ({"low": 0.1, "high": 0.05}, "low", "0 < low < high"),
-        (
-            {"series": np.random.default_rng(0).normal(size=(4, 20))},
-            "series",
-            "too short for 0.05-0.1 Hz: 20 volumes of 0.72 s",
-        ),
-        ({"series": np.zeros((4, 200))}, "series", "all 4 are constant or NaN"),
-        ({"series": np.zeros(200)}, "series", "two dimensions, vertices × volumes"),
-        ({"series": np.array([["a"] * 9])}, "series", "real numbers"),
-        ({"series": np.zeros((4, 2))}, "series", "at least 3 volumes"),
-        (
-            {"series": np.where(np.arange(800).reshape(4, 200) == 205, np.inf, 1.0)},
-            "series",
-            "vertex 1 has inf at volume 5",
-        ),
-        ({"mask": np.ones(3, dtype=bool)}, "mask", r"mask must be boolean of shape \(4,\)"),
-        ({"mask": np.zeros(4, dtype=bool)}, "mask", "mask must be true at one vertex or more"),
+        ({"tr": None}, "tr"),
+        ({"tr": 720.0}, "tr"),
+        ({"tr": 0.00072}, "tr"),
+        ({"tr": np.nan}, "tr"),
+        ({"tr": 6.0}, "high"),
+        ({"low": 0.1, "high": 0.05}, "low"),
+        ({"series": SHORT}, "series"),
+        ({"series": np.zeros((4, 200))}, "series"),
+        ({"series": np.zeros(200)}, "series"),
+        ({"series": np.array([["a"] * 9])}, "series"),
+        ({"series": np.zeros((4, 2))}, "series"),
+        ({"series": BROKEN}, "series"),
+        ({"mask": np.ones(3, dtype=bool)}, "mask"),
+        ({"mask": np.zeros(4, dtype=bool)}, "mask"),
     ],
 )
-def test_bad_series(step, change: dict, about: str, message: str) -> None:
+def test_bad_series(step, change: dict, argument: str) -> None:
     arguments = {"series": np.random.default_rng(0).normal(size=(4, 200)), "tr": TR, **change}
-    with refused(about, message):
+    with refused(argument):
         step(**arguments)
 
 
 def test_number_of_volumes_asked_for_is_enough() -> None:
     series = np.random.default_rng(0).normal(size=(1, 400))
-    with refused("series", "28 volumes or more are needed"):
+    with refused("series"):
         alff(series[:, :27], TR)
     assert np.all(alff(series[:, :28], TR) > 0)
 
 
-def test_bad_choices() -> None:
-    series = np.random.default_rng(0).normal(size=(4, 200))
-    with refused("method", "method must be one of 'butterworth', 'fft'; found 'boxcar'"):
-        bandpass(series, TR, method="boxcar")  # type: ignore[arg-type]
-    with refused("order", "order must be a whole number ≥ 1; found 0"):
-        bandpass(series, TR, order=0)
-    with refused("normalize", "normalize must be one of 'none', 'mean'; found 'z'"):
-        alff(series, TR, normalize="z")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("step", "changes"),
+    [(bandpass, {"method": "boxcar"}), (bandpass, {"order": 0}), (alff, {"normalize": "z"})],
+)
+def test_bad_choices(step, changes: dict) -> None:
+    with refused(*changes):
+        step(np.random.default_rng(0).normal(size=(4, 200)), TR, **changes)

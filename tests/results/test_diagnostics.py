@@ -402,20 +402,16 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_cohorts_that_were_not_fitted(fit: Any) -> None:
     model, cohort, _ = fit
-    with pytest.raises(ArgumentError) as raised:
-        diagnose(model, make_cohort(n=20))
-    assert (raised.value.argument, raised.value.found) == ("cohort", "20 subjects")
-    assert "of 24 subjects" in raised.value.expected
-    with pytest.raises(ArgumentError) as raised:
-        diagnose(CorticalFactorization(3), cohort)
-    assert raised.value.argument == "model"
     elsewhere = replace(cohort, X=cohort.X[:, :162], sites=Sites.icosphere(2), mask=None)
-    with pytest.raises(ArgumentError) as raised:
-        diagnose(model, elsewhere)
-    assert (raised.value.argument, raised.value.found) == ("cohort", elsewhere.sites)
-    with pytest.raises(ArgumentError) as raised:
-        diagnose(model, cohort.X)
-    assert (raised.value.argument, raised.value.found) == ("cohort", "ndarray")
+    for argument, fitted, data in (
+        ("model", CorticalFactorization(3), cohort),
+        ("cohort", model, make_cohort(n=20)),
+        ("cohort", model, elsewhere),
+        ("cohort", model, cohort.X),
+    ):
+        with pytest.raises(ArgumentError) as raised:
+            diagnose(fitted, data)
+        assert raised.value.argument == argument
 
 
 def test_x_is_read_a_block_at_a_time(fit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

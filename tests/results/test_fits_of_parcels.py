@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import icofactor as ico
+from helpers.pages import Page
 from helpers.refusals import refused
 from helpers.region_tables import (
     NAMES,
@@ -32,7 +32,7 @@ from icofactor.errors import CohortError
 from icofactor.io.cifti import read_pscalar, write_pscalar
 from icofactor.io.gifti import read_gifti, write_maps
 from icofactor.results.description import read_fit
-from icofactor.results.report.panels import drawn_panels
+from icofactor.results.report.page import draw_report
 from icofactor.sphere.sites import Sites
 
 
@@ -110,7 +110,7 @@ def test_weights_of_parcels(tmp_path: Path) -> None:
         "area",
         tmp_path / "lh.area.shape.gii",
     ):  # nobody knows how large regions of unknown position are
-        with refused("weights", "Areas of regions come from their atlas, which is not known"):
+        with refused("weights"):
             ico.CorticalFactorization(2, mesh=Sites.parcels(None, NAMES), weights=weights).fit(X)
 
 
@@ -137,12 +137,8 @@ def test_objective_of_scikit_learn(data_folder: Path) -> None:
 QUICK = ["--n-components", "3", "--n-starts", "3", "-q"]
 
 
-def content_of(page: Path) -> dict:
-    found = re.search(
-        r'<script[^>]*id="data"[^>]*>(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL
-    )
-    assert found is not None
-    return json.loads(found[1])
+def content_of(page: Path) -> Page:
+    return Page(page.read_text(encoding="utf-8"))
 
 
 def columns_of(path: Path) -> dict[str, list[str]]:
@@ -159,18 +155,14 @@ def test_tables_to_page(make: Callable[..., list[Path]], tmp_path: Path) -> None
     command = ["fit", str(tmp_path / "in"), *parcels, "-o", str(out), *QUICK, "--no-figures"]
     assert main(command) == 0
     page = content_of(out / "report.html")
-    assert (
-        page["summary"]["on"] == "parcels"
-        and page["summary"]["mesh"] == "the atlas toy on fsaverage3"
-    )
+    assert page.data["on"] == "parcels"
+    assert "the atlas toy on fsaverage3" in page.text["settings"]
     assert (
         "on the regions of the atlas toy on fsaverage3 [1], both hemispheres (16"
         in (out / "methods.md").read_text()
     )
-    assert "missing" not in page["cortex"] and "lh_insula" in page["cortex"]["regions"]["names"]
-    assert (
-        len(page["panels"]["regions"]["names"]) == N and len(page["panels"]["regions"]["each"]) == 1
-    )
+    assert "lh_insula" in page.data["cortex"]["regions"]["names"]
+    assert "regions" in page.text
     table = columns_of(out / "desc-icofactor_regions.tsv")
     assert table["region"][0] == "lh_bankssts" and len(table["component03"]) == N
     model = ico.load_model(out)
@@ -201,11 +193,9 @@ def test_table_without_atlas_is_drawn_as_bars(
     (table,) = enigma(tmp_path / "in", toy_values(24))
     assert main(["fit", str(table), "-o", str(out), *QUICK, "--no-figures"]) == 0
     page = content_of(out / "report.html")
-    assert (
-        "parcels" in page["cortex"]["missing"]
-        and page["panels"]["regions"]["names"][0] == "L_bankssts_thickavg"
-    )
-    assert next(drawn_panels(read_fit(out)))[0] == "regions.png" and not list(out.glob("hemi-*"))
+    assert page.data["cortex"] is None
+    assert "figures/regions.svg" in draw_report(read_fit(out)).figures
+    assert not list(out.glob("hemi-*"))
     assert (
         "regions" in (out / "methods.md").read_text()
         and "icosahedral" not in (out / "methods.md").read_text()
@@ -239,9 +229,8 @@ def test_pscalar_to_page_and_back(tmp_path: Path) -> None:
     found = read_pscalar(file)
     model = ico.load_model(out)
     np.testing.assert_allclose(found.parts[None], model.components_, rtol=1e-6)
-    assert found.regions == sites.regions.names and content_of(out / "report.html")["summary"][
-        "mesh"
-    ].endswith("32k")
+    assert found.regions == sites.regions.names
+    assert "32k" in content_of(out / "report.html").text["settings"]
 
 
 @pytest.mark.slow
@@ -312,7 +301,7 @@ def test_commands_after_a_fit_of_parcels(tmp_path: Path) -> None:
     assert main(["associate", str(out), "--formula", "age", "-q", "--permutations", "100"]) == 0
     assert len(columns_of(out / "effects_by_region.tsv")["region"]) == N
     assert main(["report", str(out), "--overwrite", "--no-figures", "-q"]) == 0
-    assert content_of(out / "report.html")["stability"]
+    assert "stability" in content_of(out / "report.html").columns("trust")
     (tmp_path / "again").mkdir()
     second = write_toy_atlas(tmp_path / "again")  # names by the vertices of each parcel
     command = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from icofactor import CorticalFactorization, simulate_cohort
+from icofactor.cohort.measures import Measures
 from icofactor.results.meaning import (
     component_units,
     fitted_units,
@@ -68,11 +68,13 @@ def test_units_of_components_and_residuals(
 @pytest.mark.parametrize("share", ["maps", "loadings"])
 def test_scaled_measures_have_other_units(share: str) -> None:
     """Shared maps are of measures divided by their size; maps of each measure are written in its own units."""
-    model = copy(fitted("parts"))
-    model.measures_ = SimpleNamespace(scale="variance", share=share)
-    assert fitted_units(model, "mm") == "scaled units"
-    model.measures_ = SimpleNamespace(scale="none", share=share)
-    assert fitted_units(model, "mm") == "mm"
+    model = fitted("parts")
+    names = ("thickness", "area")
+    for scale, units in (("variance", "scaled units"), ("none", "mm")):
+        measures = Measures(names, ("mm", "mm"), share, scale, np.ones(2))
+        joined = copy(model)
+        joined.centering_ = replace(model.centering_, measures=measures)
+        assert fitted_units(joined, "mm") == units
 
 
 def test_the_meaning_is_true() -> None:

@@ -57,6 +57,7 @@ def test_hashes_of_files_wherever_they_stand(cohort: Cohort, tmp_path: Path) -> 
     save_store(measured, tmp_path / "a.zarr")
     more = replace(
         cohort,
+        X=np.roll(cohort.X, 1, axis=1),
         subjects=[f"new-{i}" for i in range(8)],
         provenance={"files": [{"path": "b.mgh", "sha256": two}]},
     )

@@ -128,7 +128,7 @@ def test_stores_give_the_same(scans: ico.Cohort, fitted: Path, tmp_path: Path) -
 
 
 def test_what_is_refused_before_the_fit(scans: ico.Cohort, tmp_path: Path) -> None:
-    with refused("fit_on", "There are 24 scans of 12 people"):
+    with refused("fit_on", "24 scans of 12 people"):
         ico.fit_cohort(scans, model(), tmp_path / "out", figures=False)
     changed = {**scans.participants, "site": ["c"] + ["a", "b"] * 11 + ["a"]}
     with refused("covariates", "'site' is c in subject sub-0001_ses-2; the fit had only a, b"):
@@ -139,7 +139,7 @@ def test_what_is_refused_before_the_fit(scans: ico.Cohort, tmp_path: Path) -> No
             fit_on="baseline",
             covariates=["site"],
         )
-    with refused("fit_on", "There are 24 scans of 12 people"):
+    with refused("fit_on", "24 scans of 12 people"):
         ico.choose_n_components(scans, [2])
     assert not (tmp_path / "out").exists()
 
@@ -158,7 +158,7 @@ def test_selection_by_people(scans: ico.Cohort) -> None:
         scans.X, [2], groups=scans.participants["family"], mesh="fsaverage3", hemi="left", **given
     )
     np.testing.assert_array_equal(arrays.table["agreement"], everyone.table["agreement"])
-    with refused("ranks", "at most 3, the people or other groups in half of 6"):
+    with refused("ranks"):
         ico.choose_n_components(scans, [2, 4], fit_on="all", groups="family", **given)
 
 
@@ -174,7 +174,7 @@ def test_resamples_by_people(scans: ico.Cohort, tmp_path: Path) -> None:
     np.testing.assert_array_equal(alone.component_se, among.component_se)
     families = bootstrap(fit, scans, 3, fit_on="baseline", groups="family")
     assert not np.array_equal(alone.component_se, families.component_se)
-    with refused("fit_on", "There are 24 scans of 12 people"):
+    with refused("fit_on", "24 scans of 12 people"):
         bootstrap(fit, scans, 3)
     with pytest.warns(
         UserWarning,

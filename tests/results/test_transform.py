@@ -19,7 +19,7 @@ from icofactor.cohort.store.create import create_store
 from icofactor.errors import ArgumentError, CohortError
 from icofactor.results.diagnostics.diagnose import diagnose
 from icofactor.results.transform import check_measurement, distances, limit_of, loadings_of
-from icofactor.results.transform_files import _names, write_loadings
+from icofactor.results.transform_files import write_loadings
 
 N_FITTED = 30
 METHODS = ("parts", "CD-PNNMF", "LE-PPNMF", "DL")
@@ -98,7 +98,7 @@ def test_the_page_of_very_many_subjects(
     )
     pages = []
     for most in (2000, 5):
-        monkeypatch.setattr("icofactor.results.transform_files._MOST_DOTS", most)
+        monkeypatch.setattr("icofactor.results.transform_files._MAX_DOTS", most)
         _, record, page = write_loadings(found, tmp_path / "new.tsv", **place, overwrite=True)
         pages.append(page.read_text())
     assert pages[0].count("<circle") == 40 * (1 + 3) and "here</title>" not in pages[0]
@@ -239,22 +239,6 @@ def test_loadings_of_stores_name_people_with_nan(dtype: str, tmp_path: Path) -> 
     stored = create_store(tmp_path / "a", [masked], dtype=dtype, chunk_sites=100, chunk_subjects=6)
     with pytest.raises(ArgumentError, match=r"NaN or infinite values in subject .*8"):
         model.transform(stored)
-
-
-def test_names_in_the_chart_do_not_cover_each_other() -> None:
-    places = [
-        (300.0, 50.0, "s12179"),
-        (310.0, 52.0, "s11607"),
-        (310.0, 80.0, "<s49822>"),
-        (400.0, 50.0, "s29518"),
-    ]
-    found = "".join(_names(places))
-    assert [name in found for name in ("s12179", "s11607", "&lt;s49822&gt;", "s29518")] == [
-        True,
-        False,
-        True,
-        True,
-    ]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from icofactor.sphere.hierarchy import icosphere
+from helpers.refusals import refused
 from icofactor.sphere.operators import adjacency, face_to_vertex, vertex_to_face
 from icofactor.sphere.sites import Sites
 
@@ -18,44 +18,23 @@ def test_means_by_hand() -> None:
     np.testing.assert_allclose(face_to_vertex(triangles, 5) @ [3.0, 5], [3, 4, 4, 5, 0], rtol=1e-15)
 
 
-def test_against_a_loop_on_a_mesh() -> None:
-    mesh = icosphere(2)
-    values = np.random.default_rng(0).normal(size=len(mesh.vertices))
-    faces = vertex_to_face(mesh.faces, len(values)) @ values
-    np.testing.assert_allclose(
-        faces, [values[f].mean() for f in mesh.faces], rtol=1e-12, atol=1e-14
-    )
-    back = face_to_vertex(mesh.faces, len(values)) @ faces
-    expected = [faces[np.any(mesh.faces == v, axis=1)].mean() for v in range(len(values))]
-    np.testing.assert_allclose(back, expected, rtol=1e-12, atol=1e-14)
-
-
-def test_rows_sum_to_one_and_isolated_vertices_have_none() -> None:
-    mesh = icosphere(3)
-    n = len(mesh.vertices)
-    down, up = vertex_to_face(mesh.faces, n + 1), face_to_vertex(mesh.faces, n + 1)
-    assert down.format == up.format == "csr"
-    np.testing.assert_allclose(down.sum(axis=1), 1, rtol=1e-14)
-    np.testing.assert_allclose(up.sum(axis=1), np.r_[np.ones(n), 0], rtol=1e-14)
-
-
 @pytest.mark.parametrize("operator", [vertex_to_face, face_to_vertex])
 def test_wrong_triangles_are_refused(operator: type) -> None:
-    with pytest.raises(ValueError, match=r"shape \(F, 3\)"):
+    with refused("triangles"):
         operator(np.zeros((2, 4), int), 5)
-    with pytest.raises(ValueError, match="vertices, 0 to 2; found 0 to 3"):
+    with refused("triangles"):
         operator([[0, 1, 3]], 3)
 
 
 def test_neighbours_are_those_that_an_edge_joins() -> None:
     """A closed mesh meets every edge in both directions, an open one only once at its rim."""
     open_mesh = [[0, 1, 2], [2, 1, 3]]
-    wanted = np.array([[0, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1], [0, 1, 1, 0]])
-    np.testing.assert_array_equal(adjacency(open_mesh, 4).toarray(), wanted)
+    expected = np.array([[0, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1], [0, 1, 1, 0]])
+    np.testing.assert_array_equal(adjacency(open_mesh, 4).toarray(), expected)
     sites = Sites.named("fsaverage3")
-    found = adjacency(sites.triangles, sites.n)
-    assert set(found.data) == {1} and (found != found.T).nnz == 0
-    assert sorted(np.unique(found.sum(axis=1), return_counts=True)[1]) == [
+    neighbours = adjacency(sites.triangles, sites.n)
+    assert set(neighbours.data) == {1} and (neighbours != neighbours.T).nnz == 0
+    assert sorted(np.unique(neighbours.sum(axis=1), return_counts=True)[1]) == [
         12,
         630,
     ]  # five or six neighbours

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from icofactor.errors import ArgumentError
+from helpers.refusals import refused
 from icofactor.sphere import recognise
 from icofactor.sphere.hierarchy import icosphere
 from icofactor.sphere.recognise import IcosahedralMatch
@@ -60,17 +60,6 @@ def test_large_scrambled_meshes(level: int) -> None:
     np.testing.assert_array_equal(match.face_to_quadtree, face)
 
 
-@pytest.mark.parametrize("numbering", ["A", "B"])
-@pytest.mark.parametrize("level", [3, 4, 5])
-def test_freesurfer_meshes(level: int, numbering: str) -> None:
-    mesh = freesurfer_mesh(level, numbering)
-    match = recognise(mesh.faces, len(mesh.vertices), mesh.vertices)
-    assert match is not None
-    np.testing.assert_array_equal(match.face_to_quadtree, mesh.face_to_quadtree)
-    nodes = icosphere(level).vertices[match.vertex_to_canonical]
-    np.testing.assert_allclose(nodes, mesh.vertices, rtol=0, atol=1e-14)
-
-
 def test_topology_alone_keeps_fsaverage_where_it_is() -> None:
     match = recognise(freesurfer_mesh(5).faces)
     assert match is not None
@@ -91,10 +80,8 @@ def test_topology_alone_keeps_orientation_and_is_deterministic() -> None:
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_coordinates_choose_the_nearest_symmetry(seed: int, mirror: bool) -> None:
     triangles, vertex, _ = scramble(2, seed)
-    points = (
-        icosphere(2).vertices[vertex]
-        @ Rotation.random(rng=np.random.default_rng(seed)).as_matrix().T
-    )
+    turn = Rotation.random(rng=np.random.default_rng(seed)).as_matrix()
+    points = icosphere(2).vertices[vertex] @ turn.T
     points = points * [-1, 1, 1] if mirror else points
     match = recognise(triangles, coordinates=points)
     assert_isomorphism(match, triangles, 2)
@@ -106,36 +93,6 @@ def test_coordinates_choose_the_nearest_symmetry(seed: int, mirror: bool) -> Non
     assert np.rad2deg(rotation.magnitude()) < 44.5
 
 
-def geodesic(frequency: int) -> np.ndarray:
-    """Triangles of an icosahedron whose faces are divided into `frequency` squared."""
-    corners = icosphere(0)
-    keys: dict[tuple[tuple[int, int], ...], int] = {}
-    triangles = []
-
-    def number(face: np.ndarray, i: int, j: int) -> int:
-        weights = zip(face.tolist(), (frequency - i - j, i, j), strict=True)
-        return keys.setdefault(tuple(sorted((v, w) for v, w in weights if w)), len(keys))
-
-    for face in corners.faces:
-        for i in range(frequency):
-            for j in range(frequency - i):
-                triangles.append([number(face, *p) for p in ((i, j), (i + 1, j), (i, j + 1))])
-                if i + j < frequency - 1:
-                    triangles.append(
-                        [number(face, *p) for p in ((i + 1, j), (i + 1, j + 1), (i, j + 1))]
-                    )
-    return np.array(triangles)
-
-
-@pytest.mark.slow
-def test_geodesic_meshes_are_recognised_only_at_powers_of_two() -> None:
-    for level in (1, 2, 3):
-        triangles = geodesic(2**level)
-        assert_isomorphism(recognise(triangles), triangles, level)
-    for frequency in (3, 6, 57):
-        assert recognise(geodesic(frequency)) is None
-
-
 def test_mesh_with_a_turned_cap_is_not_icosahedral() -> None:
     """All valences are right, yet the cap around vertex 0 is turned by one edge."""
     mesh = icosphere(1)
@@ -144,17 +101,15 @@ def test_mesh_with_a_turned_cap_is_not_icosahedral() -> None:
     edges = np.sort(caps_faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
     border, shared = np.unique(edges, axis=0, return_counts=True)
     ring = np.unique(border[shared == 1])
-    assert len(cap) == 20
-    assert len(ring) == 10
     ring = ring[np.argsort(np.arctan2(*mesh.vertices[ring, :2].T))]
-    turned = np.arange(42)
-    turned[ring] = np.roll(ring, 1)
+    partner = np.arange(42)
+    partner[ring] = np.roll(ring, 1)
     triangles = mesh.faces.copy()
-    triangles[cap] = turned[caps_faces]
+    triangles[cap] = partner[caps_faces]
     valence = np.bincount(triangles.ravel())
     assert sorted(valence) == [5] * 12 + [6] * 30
     assert recognise(triangles) is None
-    triangles[cap] = turned[turned[caps_faces]]  # two edges: an icosahedral mesh again
+    triangles[cap] = partner[partner[caps_faces]]  # two edges: an icosahedral mesh again
     assert_isomorphism(recognise(triangles), triangles, 1)
 
 
@@ -180,39 +135,16 @@ def test_other_polyhedra_open_and_broken_meshes() -> None:
     assert recognise(degenerate) is None
 
 
-def test_two_pieces_with_matching_counts() -> None:
-    """An icosahedron beside a torus has the counts and valences of a mesh of level 1."""
-    n, m = 5, 6
-    i, j = (g.ravel() for g in np.meshgrid(np.arange(n), np.arange(m), indexing="ij"))
-
-    def at(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return 12 + (a % n) * m + b % m
-
-    torus = np.concatenate(
-        [
-            np.stack([at(i, j), at(i + 1, j), at(i, j + 1)], axis=1),
-            np.stack([at(i + 1, j), at(i + 1, j + 1), at(i, j + 1)], axis=1),
-        ]
-    )
-    both = np.concatenate([icosphere(0).faces, torus])
-    assert both.shape == (80, 3)
-    assert sorted(np.bincount(both.ravel())) == [5] * 12 + [6] * 30
-    assert recognise(both) is None
-    both[3] = both[3, ::-1]
-    assert recognise(both) is None
-
-
 @pytest.mark.parametrize(
-    ("faces", "n_vertices", "message"),
+    ("faces", "n_vertices"),
     [
-        (np.zeros((4, 4), int), None, r"shape \(F, 3\).*found int64 of shape \(4, 4\)"),
-        (np.zeros((0, 3), int), None, "F > 0"),
-        (np.zeros((20, 3)), None, "integers"),
-        (-np.ones((20, 3), int), None, "0 or more; found -1"),
-        (np.full((20, 3), 12), 12, "vertices, 0 to 11; found 12"),
+        (np.zeros((4, 4), int), None),
+        (np.zeros((0, 3), int), None),
+        (np.zeros((20, 3)), None),
+        (-np.ones((20, 3), int), None),
+        (np.full((20, 3), 12), 12),
     ],
 )
-def test_impossible_input(faces: np.ndarray, n_vertices: int | None, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message) as refusal:
+def test_impossible_input(faces: np.ndarray, n_vertices: int | None) -> None:
+    with refused("faces"):
         recognise(faces, n_vertices)
-    assert refusal.value.argument == "faces"

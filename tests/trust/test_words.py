@@ -12,19 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.stores import cohort
+from helpers.stores import cohort, edit
 from icofactor.cli.main import main
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.store.create import save_store
 from icofactor.cohort.store.read import open_store
 from icofactor.cohort.subjects import read_participants
-from icofactor.errors import UNSAFE, ArgumentError, CohortError, FileError, escaped
+from icofactor.errors import (
+    COHORT_ARGUMENTS,
+    UNSAFE,
+    ArgumentError,
+    CohortError,
+    FileError,
+    escaped,
+)
 from icofactor.io import json as json_reader
 from icofactor.io import tables
 from icofactor.io.guard import Unreadable
-from icofactor.io.json import parse_json, read_text
+from icofactor.io.json import read_json, read_text
 from icofactor.io.maps import read_labels
-from icofactor.io.records import sealed
 from icofactor.io.tables import read_table, write_json, write_tsv
 from icofactor.sphere.sites import Sites
 
@@ -84,15 +90,16 @@ def test_a_cohort_has_no_control_characters(control: str, place: str) -> None:
 @pytest.mark.parametrize("field", ["modality", "units", "column", "cell"])
 def test_a_store_has_no_control_characters(tmp_path: Path, field: str) -> None:
     save_store(cohort(participants={"site": ["x"] * len(cohort().subjects)}), tmp_path / "s")
-    commit = json.loads((tmp_path / "s" / "commit.json").read_text())
-    if field in commit:
-        commit[field] = "<script>\x1b[31m\n"
-    else:
+
+    def change(commit: Any, metadata: Any) -> None:
+        if field in commit:
+            commit[field] = "<script>\x1b[31m\n"
+            return
         site = commit["participants"].pop("site")
-        site["values"][0] = "\u202e" if field == "cell" else "x"
+        site[0] = "\u202e" if field == "cell" else "x"
         commit["participants"]["site" if field == "cell" else "si\u2028te"] = site
-    commit.pop("checksum")
-    (tmp_path / "s" / "commit.json").write_text(json.dumps(sealed(commit, {})))
+
+    edit(tmp_path / "s", change)
     with pytest.raises(CohortError, match="control characters"):
         open_store(tmp_path / "s")
 
@@ -101,19 +108,11 @@ def test_names_of_regions_are_escaped(tmp_path: Path) -> None:
     import nibabel as nib
 
     keys = np.arange(20, dtype=np.int32) % 2
-    table = nib.gifti.GiftiLabelTable()
-    for key, name in enumerate(("none", "a\u202eb\nc")):
-        table.labels.append(nib.gifti.GiftiLabel(key, 0.5, 0.5, 0.5, 1.0))
-        table.labels[-1].label = name
-    array = nib.gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
-    nib.save(nib.gifti.GiftiImage(darrays=[array], labeltable=table), tmp_path / "L.label.gii")
     colours = np.array([[25, 5, 25, 0, 0], [25, 100, 40, 0, 0]])
-    nib.freesurfer.write_annot(
-        tmp_path / "lh.annot", keys, colours, ["none", "a\u202eb\nc"], fill_ctab=True
-    )
-    for name in ("L.label.gii", "lh.annot"):
-        (_, names), *_ = read_labels(tmp_path / name).values()
-        assert names[1] == r"a\u202eb\x0ac"
+    file = tmp_path / "lh.annot"
+    nib.freesurfer.write_annot(file, keys, colours, ["none", "a\u202eb\nc"], fill_ctab=True)
+    (_, names), *_ = read_labels(file).values()
+    assert names[1] == r"a\u202eb\x0ac"
 
 
 # ---------------------------------------------------------------------- tables
@@ -135,19 +134,6 @@ def test_every_table_that_is_written_is_read_back(
     assert found == {
         name: [cell.strip() or "n/a" for cell in cells] for name, cells in columns.items()
     }
-
-
-@pytest.mark.parametrize(
-    "cell", ['"', '"a', 'a"b', '""', "=cmd()|'x'!A1", "+1", "-2", "@x", ",", "'", "a b", "#", "\\"]
-)
-def test_cells_that_other_programs_take_for_more_are_kept(tmp_path: Path, cell: str) -> None:
-    import pandas as pd
-
-    write_tsv(tmp_path / "a.tsv", {"id": [cell, "b"], "x": [1, 2]})
-    assert read_table(tmp_path / "a.tsv")[0]["id"] == [cell, "b"]
-    assert pd.read_csv(tmp_path / "a.tsv", sep="\t", dtype=str, keep_default_na=False)[
-        "id"
-    ].tolist() == [cell, "b"]
 
 
 def test_quoted_line_breaks_are_spaces(tmp_path: Path) -> None:
@@ -178,7 +164,7 @@ def test_infinite_cells_are_refused(tmp_path: Path, cell: str) -> None:
     with pytest.raises(CohortError) as caught:
         read_participants(tmp_path / "p.tsv")
     assert "'age'" in caught.value.problem and "subject a" in caught.value.problem
-    with pytest.raises(ArgumentError, match="finite or missing in every column"):
+    with pytest.raises(ArgumentError, match="finite or missing"):
         Cohort(np.ones((2, SITES.n)), ("a", "b"), SITES, participants={"age": [float(cell), 2.0]})
 
 
@@ -186,49 +172,32 @@ def test_infinite_cells_are_refused(tmp_path: Path, cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("id\n" + "a\n" * 200, "cells"),
-        ("\t".join(f"c{i}" for i in range(200)), "cells"),
-        ("\t".join(f"c{i}" for i in range(60)), "columns"),
-        ("id\n" + "a" * 300, "characters"),
-        ("id\n" + "a" * 9000, "bytes"),
+        "id\n" + "a\n" * 200,
+        "\t".join(f"c{i}" for i in range(10_001)),
+        "id\n" + "a" * 300,
+        "id\n" + "a" * 90_000,
     ],
 )
 def test_tables_are_bounded_before_they_are_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    for name, limit in {
-        "MAX_CELLS": 100,
-        "MAX_COLUMNS": 50,
-        "MAX_CELL": 200,
-        "_MAX_LINE": 2000,
-    }.items():
+    for name, limit in (("MAX_CELLS", 100), ("MAX_CELL", 200), ("MAX_LINE", 80_000)):
         monkeypatch.setattr(tables, name, limit)
     (tmp_path / "a.tsv").write_text(text)
-    with pytest.raises(Unreadable, match=problem):
+    with pytest.raises(Unreadable):
         read_table(tmp_path / "a.tsv")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("[" + "[]," * 30 + "1]", "values"),
-        ("[" + "1," * 200 + "1]", "values"),
-        ('{"a": "' + "x" * 99 + '"}', "text of 99"),
-    ],
-)
-def test_json_is_bounded(monkeypatch: pytest.MonkeyPatch, text: str, problem: str) -> None:
+def test_texts_and_json_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_reader, "MAX_VALUES", 100)
-    monkeypatch.setattr(json_reader, "MAX_STRING", 50)
-    with pytest.raises(Unreadable, match=problem):
-        parse_json(text)
-
-
-def test_a_text_is_bounded(tmp_path: Path) -> None:
-    (tmp_path / "methods.md").write_text("x" * 101)
-    with pytest.raises(Unreadable, match="too large"):
-        read_text(tmp_path / "methods.md", 100)
+    for text in ("[" + "[]," * 30 + "1]", "[" + "1," * 200 + "1]"):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(Unreadable):
+            read_json(tmp_path / "a.json")
+        with pytest.raises(Unreadable):
+            read_text(tmp_path / "a.json", 90)
 
 
 def test_json_is_escaped_and_read_back(tmp_path: Path) -> None:
@@ -260,7 +229,7 @@ def test_names_of_files_are_shown_on_one_line(
     assert shown in said and said.count("\n") == 1 and not UNSAFE.search(said.strip("\n"))
 
 
-@pytest.mark.parametrize("name", CohortError.ARGUMENTS)
+@pytest.mark.parametrize("name", COHORT_ARGUMENTS)
 def test_a_path_that_reads_like_an_option_is_shown_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -283,7 +252,6 @@ def test_paths_that_are_not_utf8_work_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("icofactor.results.report.panels.DPI", 40)
     place = Path(os.fsdecode(b"caf\xe9"))
     place.mkdir()
     maps, table, mask = (
@@ -294,58 +262,16 @@ def test_paths_that_are_not_utf8_work_from_end_to_end(
         np.savez(file, x=X.astype(np.float32), subjects=[f"s{i}" for i in range(8)])
     Path(table).write_text("participant_id\tage\n" + "".join(f"s{i}\t{i}\n" for i in range(8)))
     np.save(mask, np.arange(SITES.n) % 9 > 0)
-    how = ["--mesh", "fsaverage3", "--hemisphere", "left", "-q"]
-    fit = [
-        "fit",
-        maps,
-        "--participants",
-        table,
-        "--mask",
-        mask,
-        "--n-components",
-        "2",
-        "--n-starts",
-        "1",
-        "--no-figures",
-        *how,
-    ]
-    out = str(place / os.fsdecode(b"o\xe9"))
-    assert main([*fit, "--covariates", "age", "-o", out]) == 0
-    assert r"caf\\xe9/m\\xe9.npz" in (Path(out) / "provenance.json").read_text(encoding="utf-8")
-    assert "xe9.npz" not in (Path(out) / "report.html").read_text(
-        encoding="utf-8"
-    )  # it names no input's path
-    assert main(["prepare", maps, "-o", str(place / "store"), *how]) == 0
-    assert (
-        main(
-            [
-                "fit",
-                str(place / "store"),
-                "--n-components",
-                "2",
-                "--n-starts",
-                "1",
-                "--no-figures",
-                "-o",
-                "again",
-                "-q",
-            ]
-        )
-        == 0
-    )
-    assert (
-        main(
-            [
-                "transform",
-                out,
-                maps,
-                "--participants",
-                table,
-                "-o",
-                str(place / os.fsdecode(b"n\xe9w.tsv")),
-                "-q",
-            ]
-        )
-        == 0
-    )
+    place = os.fsdecode(b"caf\xe9")
+    read = f"--mesh fsaverage3 --hemisphere left --participants {table} -q".split()
+    small = ["--n-components", "2", "--n-starts", "1", "--no-figures", "--covariates", "age"]
+    out = str(Path(place, os.fsdecode(b"o\xe9")))
+    assert main(["fit", maps, "--mask", mask, *read, *small, "-o", out]) == 0
+    assert r"caf\\xe9/m\\xe9.npz" in Path(out, "provenance.json").read_text(encoding="utf-8")
+    # The page names no input's path.
+    assert "xe9.npz" not in Path(out, "report.html").read_text(encoding="utf-8")
+    assert main(["prepare", maps, *read, "-o", f"{place}/store"]) == 0
+    assert main(["fit", f"{place}/store", *small, "-o", "again", "-q"]) == 0
+    new = os.fsdecode(b"caf\xe9/n\xe9w.tsv")
+    assert main(["transform", out, maps, "--participants", table, "-o", new, "-q"]) == 0
     assert main(["report", out, "-o", "page", "-q"]) == 0

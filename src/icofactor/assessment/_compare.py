@@ -1,6 +1,4 @@
-"""Two fits beside each other: which component is which, and whether they are more alike than
-rotated maps are.
-"""
+"""Two fits beside each other: which component is which, and how alike rotated maps would be."""
 
 from __future__ import annotations
 
@@ -8,13 +6,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from icofactor.assessment.refit import check_fitted
 from icofactor.checks import check_parameters
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.estimator.saving import load_model
 from icofactor.factorization.matching import map_similarity, maps_of, matching_sites
 from icofactor.factorization.starts import RandomState, seeds_of
@@ -23,8 +22,11 @@ from icofactor.preprocessing.templates import find_meshes
 from icofactor.sphere.names import hemispheres, mesh_known_as, mesh_name_of
 from icofactor.sphere.rotations import SiteSpinner
 
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization
+
+# Rotated maps are compared at about so many sites, spread evenly over the list of all.
 _SPUN_SITES = 5000
-"""Rotated maps are compared at about so many sites, spread evenly over the list of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +70,8 @@ class Comparison:
     p: float
     maps_b: np.ndarray
     mask: np.ndarray
-    model_a: Any
-    model_b: Any
+    model_a: CorticalFactorization
+    model_b: CorticalFactorization
     n_spins: int
     how: str
 
@@ -77,16 +79,19 @@ class Comparison:
         columns = ("component_a", "component_b", "similarity", "null_mean", "p")
         rows = zip(*(self.table[name] for name in columns), strict=True)
         lines = [
-            f"{a} and {b}: {r:.2f} (rotated maps {null:.2f}, p = {p:.2g})"
-            for a, b, r, null, p in rows
+            f"{a} and {b}: {similarity:.2f} (rotated maps {null:.2f}, p = {p:.2g})"
+            for a, b, similarity, null, p in rows
         ]
-        whole = f"Mean similarity of {len(lines)} pairs: {self.mean:.2f}"
-        return "\n".join([*lines, f"{whole} (rotated maps {self.null_mean:.2f}, p = {self.p:.2g})"])
+        lines.append(
+            f"Mean similarity of {len(lines)} pairs: {self.mean:.2f} (rotated maps "
+            f"{self.null_mean:.2f}, p = {self.p:.2g})"
+        )
+        return "\n".join(lines)
 
 
 def compare(
-    a: Any,
-    b: Any,
+    a: CorticalFactorization | str | os.PathLike[str],
+    b: CorticalFactorization | str | os.PathLike[str],
     *,
     spheres: str | os.PathLike[str] | None = None,
     n_spins: int = 1000,
@@ -121,103 +126,137 @@ def compare(
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(40, 3, mesh="fsaverage3", random_state=0)
-    >>> first, second = (ico.CorticalFactorization(3, level=1).fit(cohort[half]) for half in (slice(20), slice(20, 40)))
-    >>> found = ico.compare(first, second, n_spins=20)
-    >>> found.table["component_b"].shape, found.mean > found.null_mean
+    >>> halves = [cohort[:20], cohort[20:]]
+    >>> first, second = (ico.CorticalFactorization(3, level=1).fit(half) for half in halves)
+    >>> comparison = ico.compare(first, second, n_spins=20)
+    >>> comparison.table["component_b"].shape, comparison.mean > comparison.null_mean
     ((3,), True)
     """
     check_parameters(n_spins=n_spins)
-    one, other = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
-    for name, model in (("a", one), ("b", other)):
-        if not hasattr(model, "sites_"):
-            raise ArgumentError(
-                name,
-                Phrase(type(model).__name__),
-                "a fitted model, its file, or the folder of a fit",
-            )
-    maps_a = maps_of("a", one)
-    maps_b, mask_b, how = _on_sites_of(one, other, spheres)
-    mask_a = np.ones(one.sites_.n, dtype=bool) if one.mask_ is None else np.asarray(one.mask_)
+    model_a = _model("a", a)
+    model_b = _model("b", b)
+    sites = model_a.sites_
+    maps_a = maps_of("a", model_a)
+    maps_b, mask_b, how = _on_sites_of(model_a, model_b, spheres)
+    mask_a = _mask(model_a)
     mask = mask_a & mask_b
     if not mask.any():
-        raise ArgumentError(
-            "b", None, "{a} and {b} have no site in common: where one has data, the other is masked"
-        )
-    similarity = map_similarity(maps_a, maps_b, one.sites_.weigh(mask))
+        raise ArgumentError("b", "has no site in common with a: both have masks")
+    similarity = map_similarity(maps_a, maps_b, sites.weigh(mask))
+    # The pairs with the largest sum of similarities.
     rows, columns = linear_sum_assignment(-similarity)
-    found = similarity[rows, columns]
+    matched = similarity[rows, columns]
     null = np.empty((n_spins, len(rows)))
-    at = np.unique(np.linspace(0, one.sites_.n - 1, _SPUN_SITES).astype(np.int64))
-    spinner, rng = SiteSpinner(one.sites_, at), np.random.default_rng(seeds_of(random_state))
+    # Correlations of smooth maps need no more sites.
+    spun_sites = np.unique(np.linspace(0, sites.n - 1, _SPUN_SITES).astype(np.int64))
+    spinner = SiteSpinner(sites, spun_sites)
+    rng = np.random.default_rng(seeds_of(random_state))
     for spin in range(n_spins):
-        taken = spinner.draw(rng)
-        both = one.sites_.weigh(mask_a[at] & mask_b[taken], at)
-        rotated = map_similarity(maps_a[:, at], maps_b[:, taken], both)
-        r, c = linear_sum_assignment(-rotated)
-        matched = np.full(len(maps_a), np.nan)
-        matched[r] = rotated[r, c]
-        # of fewer components in b others of a may be matched: theirs stand in, so that no pair is
-        # without a null
-        null[spin] = np.where(np.isnan(matched[rows]), rotated[r, c].max(), matched[rows])
+        # All maps of b turn together, so that their relations stay.
+        sources = spinner.draw(rng)
+        weights = sites.weigh(mask_a[spun_sites] & mask_b[sources], spun_sites)
+        rotated = map_similarity(maps_a[:, spun_sites], maps_b[:, sources], weights)
+        pairs = linear_sum_assignment(-rotated)
+        # If b has fewer components, others of a may be matched: the best of them stand in, so that
+        # no pair is without a null.
+        of_components = np.full(len(maps_a), rotated[pairs].max())
+        of_components[pairs[0]] = rotated[pairs]
+        null[spin] = of_components[rows]
         if report is not None:
             report((spin + 1) / n_spins)
-    p_of = lambda values, observed: (1 + (values >= observed).sum(axis=0)) / (1 + n_spins)
+    means = null.mean(axis=1)
     table = {
         "component_a": rows + 1,
         "component_b": columns + 1,
-        "similarity": found,
+        "similarity": matched,
         "null_mean": null.mean(axis=0),
         "null_95": np.percentile(null, 95, axis=0),
-        "p": p_of(null, found),
-        "p_corrected": p_of(null.max(axis=1)[:, None], found),
+        "p": _p(null, matched),
+        "p_corrected": _p(null.max(axis=1)[:, None], matched),
     }
-    means = null.mean(axis=1)
-    p = float(p_of(means, found.mean()))
-    shared = (float(found.mean()), float(means.mean()), p)
-    return Comparison(table, similarity, *shared, maps_b, mask, one, other, n_spins, how)
+    return Comparison(
+        table=table,
+        similarity=similarity,
+        mean=float(matched.mean()),
+        null_mean=float(means.mean()),
+        p=float(_p(means, matched.mean())),
+        maps_b=maps_b,
+        mask=mask,
+        model_a=model_a,
+        model_b=model_b,
+        n_spins=n_spins,
+        how=how,
+    )
+
+
+def _p(
+    null: np.ndarray,
+    observed: np.ndarray,
+) -> np.ndarray:
+    """Return how often rotations reach what was observed, counting the observed maps as one."""
+    return (1 + (null >= observed).sum(axis=0)) / (1 + len(null))
+
+
+def _model(
+    argument: str, model: CorticalFactorization | str | os.PathLike[str]
+) -> CorticalFactorization:
+    """Return a fitted model, read from its file if necessary."""
+    if isinstance(model, str | os.PathLike):
+        return load_model(model)
+    check_fitted(argument, model)
+    return model
+
+
+def _mask(model: CorticalFactorization) -> np.ndarray:
+    """Return the sites at which a model has data."""
+    if model.mask_ is None:
+        return np.ones(model.sites_.n, dtype=bool)
+    return model.mask_
 
 
 def _on_sites_of(
-    a: Any, b: Any, spheres: str | os.PathLike[str] | None
+    a: CorticalFactorization,
+    b: CorticalFactorization,
+    spheres: str | os.PathLike[str] | None,
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """b's maps and mask on a's sites, and how they came there."""
-    maps, mask = (
-        maps_of("b", b),
-        np.ones(b.sites_.n, dtype=bool) if b.mask_ is None else np.asarray(b.mask_),
-    )
-    names = [mesh_name_of(model.sites_) for model in (a, b)]
-    known = [mesh_known_as(name) for name in names]
-    spaces = {mesh.space for mesh in known if mesh is not None}
-    regions = (a.sites_.regions or b.sites_.regions) is not None
-    if None in known or len(spaces) == 1 or regions:
-        taken = matching_sites(a, b)
-        how = (
-            "same sites"
-            if isinstance(taken, slice)
-            else f"nearest vertex of {names[1]} for each of {names[0]}"
-        )
-        how = "same regions, by name" if regions else how
-        return maps[:, taken], mask[taken], how
-    sides = [getattr(model, "hemi_", None) for model in (a, b)]
-    if sides[0] != sides[1] or sides[0] is None:
+    """Return the maps and mask of b on the sites of a, and how they were moved there."""
+    maps = maps_of("b", b)
+    mask = _mask(b)
+    name_a = mesh_name_of(a.sites_)
+    name_b = mesh_name_of(b.sites_)
+    target = mesh_known_as(name_a)
+    source = mesh_known_as(name_b)
+    has_regions = a.sites_.regions is not None or b.sites_.regions is not None
+    if target is None or source is None or target.space == source.space or has_regions:
+        sources = matching_sites(a, b)
+        how = f"nearest vertex of {name_b} for each of {name_a}"
+        if has_regions:
+            how = "same regions, by name"
+        elif isinstance(sources, slice):
+            how = "same sites"
+        return maps[:, sources], mask[sources], how
+    hemi = getattr(a, "hemi_", None)
+    on_vertices = a.sites_.on == b.sites_.on == "vertices"
+    if hemi is None or hemi != getattr(b, "hemi_", None) or not on_vertices:
         raise ArgumentError(
-            "b", Phrase(f"{sides[1]} and {sides[0]}"), "of the same hemispheres as {a}"
-        )
-    if {a.sites_.on, b.sites_.on} != {"vertices"}:
-        raise ArgumentError(
-            "b", Phrase(f"{b.sites_!r} and {a.sites_!r}"), "both on vertices, to be resampled"
+            "b",
+            "cannot be resampled to a: both must be on the vertices of the same hemispheres; found "
+            f"{b.sites_!r} and {a.sites_!r}",
         )
     if spheres is None:
-        text = f"{{a}} is on {names[0]}, {{b}} on {names[1]}: {{spheres}} must name a folder with registered spheres"
-        raise ArgumentError("spheres", None, f"{text} (HCPpipelines or TemplateFlow)")
-    target, source = (mesh.name for mesh in known if mesh is not None)
-    halves, covered = [], []
-    for half, side in enumerate(hemispheres(sides[0])):
-        old, new = find_meshes(Path(spheres), side, (source, target), areas=False)
-        own = b.sites_.hemisphere == half
-        resampler = Resampler(
-            old.sphere, new.sphere, "barycentric", roi=mask[own].astype(np.float64)
+        raise ArgumentError(
+            "spheres",
+            f"must name a folder with registered spheres (HCPpipelines or TemplateFlow): a is on "
+            f"{name_a}, b on {name_b}",
         )
-        halves.append(resampler(maps[:, own]))
-        covered.append(resampler.coverage > 0.5)
-    return np.hstack(halves), np.concatenate(covered), f"{names[1]} resampled to {names[0]}"
+    halves = []
+    masks = []
+    for half, side in enumerate(hemispheres(hemi)):
+        old, new = find_meshes(Path(spheres), side, (source.name, target.name), areas=False)
+        vertices = b.sites_.hemisphere == half
+        roi = mask[vertices].astype(np.float64)
+        resampler = Resampler(old.sphere, new.sphere, "barycentric", roi=roi)
+        halves.append(resampler(maps[:, vertices]))
+        # A vertex has data if more than half of what it is made of has.
+        masks.append(resampler.coverage > 0.5)
+    return np.hstack(halves), np.concatenate(masks), f"{name_b} resampled to {name_a}"

@@ -6,10 +6,12 @@ import numpy as np
 
 
 def false_discovery(p: np.ndarray) -> np.ndarray:
-    """Benjamini and Hochberg's q of the values that are known."""
+    """Return Benjamini and Hochberg's q of the finite values; NaN for the others."""
+    # scipy.stats takes long to import, and many commands need no p-values.
     from scipy.stats import false_discovery_control
 
-    q, known = np.full(p.shape, np.nan), np.isfinite(p)
-    if known.any():
-        q[known] = false_discovery_control(p[known])
+    q = np.full(p.shape, np.nan)
+    finite = np.isfinite(p)
+    if finite.any():
+        q[finite] = false_discovery_control(p[finite])
     return q

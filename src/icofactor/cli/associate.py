@@ -136,16 +136,17 @@ def run(options: argparse.Namespace) -> None:
 
 def _summary(found: Any) -> list[str]:
     """What is worth seeing at once."""
+    import numpy as np
+
     lines = []
     if found.associations is not None:
         p = found.associations.p_shown
         sure = [
             line for line, value in zip(found.associations.lines, p, strict=True) if value < _SURE
         ]
-        lines += [
-            *sure,
-            f"{len(sure)} of {len(p)} tests have p < {_SURE} after correction over components.",
-        ]
+        is_corrected = np.isfinite(found.associations.table["p_corrected"]).all()
+        after = "after correction over components" if is_corrected else "without any correction"
+        lines += [*sure, f"{len(sure)} of {len(p)} tests have p < {_SURE} {after}."]
         lines += [f"- {note}" for note in found.associations.notes]
     if found.pls is not None:
         for i, (share, p) in enumerate(zip(found.pls.explained, found.pls.p, strict=True), 1):

@@ -77,7 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-figures",
         action="store_true",
-        help="do not write figures/, the figures for print; saves seconds",
+        help="do not write figures/, the charts of the page as SVG files",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the results of an earlier run"
@@ -139,9 +139,7 @@ def run_demo(
     )
     model.check_parameters()  # before anything is made
     if n_subjects == 1:
-        raise ArgumentError(
-            "n_subjects", 1, "a whole number ≥ 2: a fit needs at least two subjects"
-        )
+        raise ArgumentError("n_subjects", "must be at least 2 for a fit; found 1")
     place = FitFolder(out, overwrite, figures)
     with Stages(verbose).stage("simulation"):
         made = {

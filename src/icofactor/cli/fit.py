@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.cli.cluster import add_scheduler, workers
 from icofactor.cli.measures import add_measures
 from icofactor.cli.options import (
     add_confounds,
@@ -20,7 +21,7 @@ from icofactor.cli.options import (
     read_by,
     would_read,
 )
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from icofactor.cohort.people import Scans
@@ -134,11 +135,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the same seed gives the same result (default: 0)",
     )
+    add_scheduler(parser)
     add_dry_run(parser)
     parser.add_argument(
         "--no-figures",
         action="store_true",
-        help="do not write figures/, the figures for print; saves seconds",
+        help="do not write figures/, the charts of the page as SVG files",
     )
     parser.add_argument(
         "--overwrite",
@@ -174,18 +176,21 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(_would_do(plan, model, options.out, done, scans))
         return
-    cohort = plan.read()
-    timing = {"reading": time.perf_counter() - begin}
-    fitted = fit_cohort(
-        cohort,
-        model,
-        place,
-        harmonize=combat,
-        covariates=covariates,
-        fit_on=scans,
-        timing=timing,
-        verbose=not options.quiet,
-    )
+    # A scheduler that does not answer is said before the maps are read.
+    with workers(options) as executor:
+        cohort = plan.read()
+        timing = {"reading": time.perf_counter() - begin}
+        fitted = fit_cohort(
+            cohort,
+            model,
+            place,
+            harmonize=combat,
+            covariates=covariates,
+            fit_on=scans,
+            timing=timing,
+            executor=executor,
+            verbose=not options.quiet,
+        )
     print(f"{fitted.found()}\n{fitted.written()}")
     print(f"{time.perf_counter() - begin:.0f} s in total. Open {options.out / 'report.html'}")
 
@@ -215,12 +220,8 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
     model.check_shape((n_fitted, plan.n_sites))
     method = method_named(model.method)
     if plan.lowest < 0 and not model.takes_negative:
-        raise ArgumentError(
-            "method",
-            None,
-            f"The first file has negative values (down to {plan.lowest:.3g}), but {{method={model.method!r}}} "
-            f"needs values ≥ 0; use {for_negative_data()}, or shift the maps to values ≥ 0",
-        )
+        message = f"{model.method} needs values ≥ 0; the first file goes down to {plan.lowest:.3g}"
+        raise ArgumentError("method", f"{message}: use {for_negative_data()}, or shift the maps")
     n_starts = method.scheme.n_starts if model.n_starts is None else model.n_starts
     n_faces = plan.sites.n_roots * 4 ** min(model.level, _FINEST) if plan.sites is not None else 0
     n_columns = min(n_faces, plan.n_sites)
@@ -231,8 +232,8 @@ def _would_do(plan: Plan, model: Any, out: Path, done: str, scans: Scans) -> str
         *would_read(plan),
         *([f"  {scans.sentence}"] if scans.sentence else []),
         *([done] if done else []),
-        f"and fit {counted(model.n_components, 'component')} by {model.method}{_OF[model.centers_by]} from "
-        f"{counted(n_starts, 'start')} into {out}.",
+        f"and fit {plural(model.n_components, 'component')} by {model.method}{_OF[model.centers_by]} from "
+        f"{plural(n_starts, 'start')} into {out}.",
         f"This takes about {in_bytes(memory)} of memory.",
         "Nothing was written.",
     ]

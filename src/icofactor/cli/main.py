@@ -5,7 +5,6 @@ command runs.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import sys
 import warnings
@@ -20,9 +19,10 @@ from typing import Any
 from icofactor import __version__
 from icofactor.__main__ import INTERRUPTED
 from icofactor.cli import associate, compare, demo, fit, prepare, report, select, transform
-from icofactor.errors import ArgumentError, CohortError, Naming, escaped, in_python, named
+from icofactor.errors import ArgumentError, CohortError, escaped, named, shown
 from icofactor.io.url import local
 
+# Modules with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options).
 COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "prepare": prepare,
@@ -33,9 +33,8 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "report": report,
 }
-"""Command → module with SUMMARY, DESCRIPTION, EXAMPLES, add(parser) and run(options)."""
-# what functions call their arguments, where the command line calls them otherwise
-_ALIASES = {
+# Options of arguments that functions call otherwise.
+OPTION_OF_ARGUMENT = {
     "random_state": "random_seed",
     "hemi": "hemisphere",
     "n_splits": "splits",
@@ -51,9 +50,8 @@ _ALIASES = {
     "fwhm": "smooth",
     "reference": "reference_site",
 }
-
-_PLACES = {"paths": "inputs", "cohort": "inputs", "X": "inputs"}
-"""The same for what has no option."""
+# Arguments that are no options but places on the command line.
+PLACE_OF_ARGUMENT = {"paths": "inputs", "cohort": "inputs", "X": "inputs"}
 EXAMPLES = "examples:"
 
 
@@ -133,16 +131,15 @@ def _run(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _check_places(options: argparse.Namespace) -> None:
-    """Refuse URLs in place of files and folders; pathlib would make folders of them here. And seeds
-    that only Python could write otherwise.
-    """
+    """Refuse URLs in place of files and folders, and seeds below 0."""
     seed = getattr(options, "random_seed", None)
     if seed is not None and seed < 0:
-        raise ArgumentError("random_state", seed, "a whole number ≥ 0")
+        raise ArgumentError("random_state", f"must be a whole number ≥ 0; found {shown(seed)}")
     for name, value in vars(options).items():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, Path):
-                local(one, name)
+        for path in value if isinstance(value, list | tuple) else [value]:
+            # pathlib would make a folder "https:" of a URL here.
+            if isinstance(path, Path):
+                local(path, name)
 
 
 def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:
@@ -167,59 +164,47 @@ def _options(argv: Sequence[str], program: str = "") -> argparse.Namespace:
 
 
 def _as_text(problem: Exception, options: argparse.Namespace) -> str:
-    """The problem on one line, with options for arguments; one line for each of a cohort's files."""
+    """Return a problem as one line, with options for arguments.
+
+    A cohort's files have a line each.
+    """
     if isinstance(problem, CohortError):
-        first, *rest = [
-            " ".join(line.split()) for line in problem.lines(options.naming) if line.strip()
-        ]
-        return "\n".join([first, *(f"  {line}" for line in rest)])
+        first, *others = [" ".join(line.split()) for line in problem.lines(options.name_argument)]
+        return "\n".join([first, *(f"  {line}" for line in others)])
     text = str(problem)
-    if isinstance(problem, MemoryError):
-        return f"not enough memory{text and f' ({text})'}: fit fewer maps, or use a cohort store"
-    if hasattr(problem, "describe"):
-        text = problem.describe(options.naming)
+    if isinstance(problem, ArgumentError):
+        text = f"{options.name_argument(problem.argument)}: {problem.message}"
+    elif isinstance(problem, MemoryError):
+        details = f" ({text})" if text else ""
+        text = f"not enough memory{details}: fit fewer maps, or use a cohort store"
     elif isinstance(problem, OSError) and problem.strerror:
-        where = named(problem.filename or getattr(options, "out", ""))
-        text = f"{problem.strerror}: {where}"
-        if isinstance(problem, FileExistsError):  # what making a folder says
-            text = f"{where} is a file, but a folder must be written there"
+        place = named(problem.filename or getattr(options, "out", ""))
+        text = f"{problem.strerror}: {place}"
+        # Making a folder where a file is says no more than "File exists".
+        if isinstance(problem, FileExistsError):
+            text = f"{place} is a file, but a folder must be written there"
     return " ".join(text.split())
 
 
-def option_naming(parser: argparse.ArgumentParser) -> Naming:
-    """How a parser's options write an argument and its value: (n_components, 4) → --n-components 4."""
-    actions = {action.dest: action for action in parser._actions if action.option_strings}
-    places = {
-        action.dest: str(action.metavar or action.dest)
-        for action in parser._actions
-        if not action.option_strings
-    }
+def argument_naming(parser: argparse.ArgumentParser) -> Callable[[str], str]:
+    """Return a function that says how the command line writes an argument.
 
-    def naming(argument: str, value: str | None = None) -> str:
-        action = actions.get(argument) or actions.get(_ALIASES.get(argument, ""))
-        if action is None:
-            return in_python(places.get(_PLACES.get(argument, argument), argument), value)
-        flags = [flag for flag in action.option_strings if flag.startswith("--")]
-        if value == "False" and len(flags) == 2:  # --no-limit-outliers
-            return flags[1]
-        if value in (None, "True", "False"):
-            return flags[0]
-        return f"{flags[0]} {_as_word(value)}"
-
-    return naming
-
-
-def _as_word(value: str) -> str:
-    """A value as Python writes it, as the command line does: 'both' → both, ('a', 'b') → a,b, 'a'
-    or 'b' → a or b.
+    n_components is --n-components, X is INPUT.
     """
-    if " or " in value:
-        return " or ".join(map(_as_word, value.split(" or ")))
-    try:
-        found = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return value
-    return ",".join(map(str, found)) if isinstance(found, tuple | list) else str(found)
+    flags = {}
+    places = {}
+    for action in parser._actions:
+        long_flags = [flag for flag in action.option_strings if flag.startswith("--")]
+        if long_flags:
+            flags[action.dest] = long_flags[0]
+        else:
+            places[action.dest] = str(action.metavar or action.dest)
+
+    def name_argument(argument: str) -> str:
+        flag = flags.get(argument) or flags.get(OPTION_OF_ARGUMENT.get(argument, ""))
+        return flag or places.get(PLACE_OF_ARGUMENT.get(argument, argument), argument)
+
+    return name_argument
 
 
 def _whole(text: str) -> int:
@@ -236,8 +221,8 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"must be a number; found {text!r}") from None
 
 
+# Readers of options that say in plain words what is wrong.
 _READERS: dict[type, Callable[[str], Any]] = {int: _whole, float: _number}
-"""Type of an option → what reads it, and says in plain words what is wrong."""
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
@@ -263,5 +248,5 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         one.add_argument(
             "-v", "--verbose", action="store_true", help="print the full traceback of an error"
         )
-        one.set_defaults(naming=option_naming(one))
+        one.set_defaults(name_argument=argument_naming(one))
     return parser, dict(commands.choices)

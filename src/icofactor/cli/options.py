@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icofactor.errors import ArgumentError, counted
+from icofactor.errors import ArgumentError, plural
 from icofactor.io.url import is_url
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def plan_inputs(
     from icofactor.cohort.store.layout import is_zarr
 
     if not options.inputs:
-        raise ArgumentError("inputs", None, "INPUT is missing: give the maps of the subjects")
+        raise ArgumentError("inputs", "is missing: give the maps of the subjects")
     alone = len(options.inputs) == 1
     if measures is not None or are_measures(options):
         return plan_measures(options, needed, measures, given)
@@ -248,9 +248,9 @@ def would_read(plan: Plan) -> list[str]:
     where = f"sites of {plan.mesh}, {sides}" if regions is None else f"regions of {regions}"
     where += f", {sides}" if regions is not None and regions.hemi else ""
     return [
-        f"Would read {counted(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
-        f"{counted(People.of(plan.subjects, plan.participants).n_scans, 'subject')}:",
-        f"  {plan.n_sites // (plan.sites.n_measures if plan.sites else 1)} {where}",
+        f"Would read {plural(plan.n_files, 'file')} ({in_bytes(plan.n_bytes)}) of "
+        f"{plural(People.of(plan.subjects, plan.participants).n_scans, 'subject')}:",
+        f"  {plan.n_sites // (plan.sites.n_copies if plan.sites else 1)} {where}",
         f"  mask: {plan.mask}",
         *(f"  {note}" for note in plan.journal.steps),
     ]

@@ -18,7 +18,7 @@ from icofactor.cli.options import (
     words,
     would_read,
 )
-from icofactor.errors import ArgumentError, CohortError, counted
+from icofactor.errors import ArgumentError, CohortError, plural
 
 if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import HcpPlan, Target
@@ -39,7 +39,9 @@ band-pass. Nothing else is done: no smoothing, and no cleaning without --confoun
 ALFF needs one run (--entities run=1). --n-procs and --work-dir work as for an HCP tree; an interrupted run resumes.
 
 icofactor prepare INPUT... -o STORE reads any maps and applies --limit-outliers, --smooth and --resample-to. An earlier
-store is an input too: --dtype float16 writes it in half the space. --append adds new subjects to a store."""
+store is an input too: --dtype float16 writes it in half the space. --append adds new subjects to a store.
+
+icofactor prepare STORE --add-columns FILE or --remove SUBJECT,... changes a store in place."""
 EXAMPLES = """icofactor prepare thickness HCP -o thickness.store --spheres HCPpipelines --n-procs 4
 icofactor prepare reho HCP -o reho.store --spheres HCPpipelines --hemisphere left
 icofactor prepare alff HCP -o alff.store --spheres HCPpipelines --runs rfMRI_REST1_LR,rfMRI_REST1_RL
@@ -47,7 +49,9 @@ icofactor prepare reho fmriprep -o reho.store --target fsaverage5 --entities tas
 icofactor prepare fs/*/surf/lh.thickness.fsaverage6.mgh -o store --limit-outliers --resample-to fsaverage5 \\
     --spheres HCPpipelines
 icofactor prepare thickness.store -o small.store --dtype float16
-icofactor prepare 'wave2/*.thickness.fsaverage5.mgh' -o thickness.store --append"""
+icofactor prepare 'wave2/*.thickness.fsaverage5.mgh' -o thickness.store --append
+icofactor prepare thickness.store --add-columns participants.tsv
+icofactor prepare thickness.store --remove sub-001,sub-002"""
 KINDS = ("thickness", "myelin", "reho", "alff")
 _FOR_FILES = (
     *("mesh", "measure", "smoothing", "entities", "missing", "mask", "map_name", "subjects"),
@@ -57,7 +61,9 @@ _MAPS, _SERIES = ("thickness", "myelin"), ("reho", "alff")
 # what has an effect on some kinds only; without a kind nothing of this has, nor of _FOR_ALL_KINDS
 _FOR_KINDS = {
     **dict.fromkeys(("limit_outliers", "n_deviations", "map"), _MAPS),
-    **dict.fromkeys(("runs", "series", "tr", "low", "high", "confounds", "max_fd"), _SERIES),
+    **dict.fromkeys(
+        ("runs", "series", "tr", "band", "low", "high", "confounds", "max_fd"), _SERIES
+    ),
     **dict.fromkeys(("filter", "order", "rings", "no_tie_correction"), ("reho",)),
     **dict.fromkeys(("detrend", "normalize"), ("alff",)),
 }
@@ -78,14 +84,23 @@ _NOT_FOR_BOLD = (
 )
 _FOR_ALL_KINDS = ("max_missing", "n_procs", "work_dir")
 _NO_KIND = f"needs a kind of map before the input: {', '.join(KINDS)}"
-_STEPS = ("tr", "low", "high", "filter", "order", "rings", "detrend", "normalize", "max_missing")
+_STEPS = (
+    "tr",
+    "band",
+    "low",
+    "high",
+    "filter",
+    "order",
+    "rings",
+    "detrend",
+    "normalize",
+    "max_missing",
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, several="")
-    parser.add_argument(
-        "-o", "--out", metavar="STORE", type=Path, required=True, help="cohort store to write"
-    )
+    parser.add_argument("-o", "--out", metavar="STORE", type=Path, help="cohort store to write")
     add_dry_run(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace stores of an earlier run")
     parser.add_argument(
@@ -98,6 +113,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=["float32", "float16"],
         help="type of the stored values; float16 takes half the space and keeps three digits (default: float32)",
+    )
+    change = parser.add_argument_group("change the store INPUT").add_mutually_exclusive_group()
+    change.add_argument(
+        "--add-columns",
+        metavar="FILE",
+        type=Path,
+        help="add the columns of this table to the participants of the store, by participant_id",
+    )
+    change.add_argument(
+        "--remove",
+        metavar="SUBJECT,...",
+        type=words,
+        help="remove subjects from the store; their maps are deleted from disk",
     )
     steps = parser.add_argument_group("steps")
     steps.add_argument(
@@ -191,10 +219,15 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
         help="fMRIPrep: censor volumes with more framewise displacement",
     )
     time.add_argument(
-        "--low", type=float, metavar="HZ", help="lower end of the band (default: 0.05)"
+        "--band",
+        choices=["paper", "usual"],
+        help="band by name: paper, 0.05-0.1 Hz, or usual, 0.01-0.08 Hz (default: paper)",
     )
     time.add_argument(
-        "--high", type=float, metavar="HZ", help="upper end of the band (default: 0.1)"
+        "--low", type=float, metavar="HZ", help="lower end of the band (default: that of --band)"
+    )
+    time.add_argument(
+        "--high", type=float, metavar="HZ", help="upper end of the band (default: that of --band)"
     )
     time.add_argument(
         "--filter", choices=["butterworth", "fft"], help="ReHo's band-pass (default: butterworth)"
@@ -217,13 +250,18 @@ def _add_hcp(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.add_columns is not None or options.remove is not None:
+        _change_store(options)
+        return
+    if options.out is None:
+        raise ArgumentError("out", "is missing: name the store to write")
+    if not options.inputs:
+        raise ArgumentError("inputs", "is missing: give the maps of the subjects")
     first = options.inputs[0]
     if first in KINDS and not (len(options.inputs) == 1 and Path(first).exists()):
         if len(options.inputs) != 2:
-            found = len(options.inputs) - 1
-            raise ArgumentError(
-                "inputs", None, f"Icofactor prepare {first} needs exactly one folder; found {found}"
-            )
+            n_folders = len(options.inputs) - 1
+            raise ArgumentError("inputs", f"{first} needs exactly one folder; found {n_folders}")
         if _is_bold(first, options.inputs[1]):
             _refuse(
                 options,
@@ -255,6 +293,24 @@ def run(options: argparse.Namespace) -> None:
         _run_files(options)
 
 
+def _change_store(options: argparse.Namespace) -> None:
+    """Add columns to a store, or remove subjects from it."""
+    from icofactor.cohort.store.create import add_columns, remove_subjects
+
+    if options.out is not None:
+        raise ArgumentError("out", "applies to a store to write; INPUT is changed in place")
+    if len(options.inputs) != 1:
+        raise ArgumentError("inputs", f"must be one store to change; found {len(options.inputs)}")
+    if options.dry_run:
+        raise ArgumentError("dry_run", "does not apply to --add-columns and --remove")
+    (store,) = options.inputs
+    if options.remove is None:
+        changed = add_columns(store, options.add_columns, overwrite=options.overwrite)
+    else:
+        changed = remove_subjects(store, options.remove)
+    print(f"{store}: {changed!r}")
+
+
 def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:
     for name, kinds in _FOR_KINDS.items():
         if kind not in kinds:
@@ -263,16 +319,16 @@ def _refuse_kinds(options: argparse.Namespace, kind: str) -> None:
 
 def _is_bold(kind: str, folder: str) -> bool:
     """Whether to look for fMRIPrep's series: a folder of sub-* folders that is not an HCP tree."""
-    from icofactor.cohort.find.hcp import hcp_subjects
+    from icofactor.cohort.find.layouts import HCP
     from icofactor.preprocessing.bold import is_bold_tree
 
-    return kind in _SERIES and is_bold_tree(folder) and not hcp_subjects(Path(folder))
+    return kind in _SERIES and is_bold_tree(folder) and not HCP.subject_folders(Path(folder))
 
 
 def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.io.publish import check_apart
     from icofactor.preprocessing.bold import Cleaning, prepare_bold
-    from icofactor.preprocessing.hcp_subject import Steps
+    from icofactor.preprocessing.subject_maps import Steps
 
     check_apart(options.out, read_by(options)[1:])
     asked = {name: value for name in _STEPS if (value := getattr(options, name)) is not None}
@@ -296,44 +352,39 @@ def _run_bold(options: argparse.Namespace, kind: str, folder: Path) -> None:
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    """Options that would do nothing are refused, not passed over."""
+    """Refuse options that would do nothing."""
     for name in names:
-        value = getattr(options, name)
-        if value is not None:
-            shown = f"{name}={value}" if name == "limit_outliers" else name
-            raise ArgumentError(name, None, f"{{{shown}}} {why}")
+        if getattr(options, name) is not None:
+            raise ArgumentError(name, why)
 
 
 def _run_hcp(options: argparse.Namespace, kind: str, folder: Path) -> None:
     from icofactor.preprocessing._prepare_hcp import Target, failed, plan_hcp, prepare_hcp
     from icofactor.preprocessing.hcp import SERIES, find_inputs
-    from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import LIMIT
+    from icofactor.preprocessing.subject_maps import Steps
 
     series = SERIES if options.series is None else options.series
     if options.spheres is None:
         find_inputs(
             folder, kind, map_name=options.map, runs=options.runs, series=series
         )  # or is it another tree?
-        raise ArgumentError(
-            "spheres",
-            None,
-            "{spheres} is missing: give the folder with the spheres of fs_LR and fsaverage, e.g. "
-            "HCPpipelines/global/templates/standard_mesh_atlases",
-        )
+        message = "is missing: give the folder with the spheres of fs_LR and fsaverage, e.g. "
+        folder_of_hcp = "HCPpipelines/global/templates/standard_mesh_atlases"
+        raise ArgumentError("spheres", message + folder_of_hcp)
     if options.limit_outliers is False:
         _refuse(
             options,
             ("n_deviations",),
-            "has no effect with {limit_outliers=False}; give only one of them",
+            "has no effect with --no-limit-outliers; give only one of them",
         )
     if options.filter == "fft":
-        _refuse(options, ("order",), "applies to the Butterworth filter, not to {filter='fft'}")
+        _refuse(options, ("order",), "applies to the Butterworth filter, not to --filter fft")
     if options.resample_to is not None:
         _refuse(
             options,
             ("target",),
-            "and {resample_to} both name the mesh to resample to; give only one",
+            "and --resample-to both name the mesh to resample to; give only one",
         )
     limited = kind in _MAPS and options.limit_outliers is not False
     steps = Steps(
@@ -383,7 +434,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
     )
     return "\n".join(
         [
-            f"Would read {counted(n_files, 'file')} ({in_bytes(n_bytes)}) of {counted(plan.n_subjects, 'subject')}",
+            f"Would read {plural(n_files, 'file')} ({in_bytes(n_bytes)}) of {plural(plan.n_subjects, 'subject')}",
             *(f"  will fail: {line.strip()}" for line in failure_lines(plan.failures)[1:]),
             f"and write {kind} on {target.mesh}, {hemispheres}, to {', '.join(map(str, plan.stores.values()))}.",
             f"This takes about {in_bytes(memory)} of memory with {n_procs} at a time.",
@@ -393,6 +444,7 @@ def _would_do(plan: HcpPlan, kind: str, target: Target, n_procs: int) -> str:
 
 
 def _run_files(options: argparse.Namespace) -> None:
+    from icofactor.checks import Number, check_value
     from icofactor.cli.estimate import memory_to_write
     from icofactor.cohort.problems import some
     from icofactor.cohort.store.read import open_store
@@ -402,11 +454,13 @@ def _run_files(options: argparse.Namespace) -> None:
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
 
     if not options.limit_outliers:
-        _refuse(options, ("n_deviations",), "needs {limit_outliers=True}")
+        _refuse(options, ("n_deviations",), "needs --limit-outliers")
     if options.smooth is None:
-        _refuse(options, ("surfaces",), "needs {smooth}")
+        _refuse(options, ("surfaces",), "needs --smooth")
+    else:
+        check_value("smooth", options.smooth, Number(positive=True))
     if options.resample_to is None:
-        _refuse(options, ("spheres", "method"), "needs {resample_to}")
+        _refuse(options, ("spheres", "method"), "needs --resample-to")
     surfaces = (options.surfaces,) if isinstance(options.surfaces, str) else options.surfaces
     changes = Changes(
         limit=(LIMIT if options.n_deviations is None else options.n_deviations)
@@ -423,12 +477,10 @@ def _run_files(options: argparse.Namespace) -> None:
         _refuse(
             options,
             ("dtype",),
-            "cannot be combined with {append=True}: a store has one type of values",
+            "cannot be combined with --append: a store has one type of values",
         )
         if options.overwrite:
-            raise ArgumentError(
-                "overwrite", None, "Give either {overwrite=True} or {append=True}: replace, or add"
-            )
+            raise ArgumentError("overwrite", "replaces the store and --append adds to it; give one")
         grown = open_store(options.out)
     else:
         check_new_store(options.out, options.overwrite)
@@ -440,7 +492,7 @@ def _run_files(options: argparse.Namespace) -> None:
         to = (
             "write them to"
             if grown is None
-            else f"add them to the {counted(len(grown.subjects), 'subject')} of"
+            else f"add them to the {plural(len(grown.subjects), 'subject')} of"
         )
         print("\n".join([*would_read(plan), f"and {to} {options.out}."]))
         more = memory_to_write(len(plan.subjects), plan.n_sites) if plan.stored else 0

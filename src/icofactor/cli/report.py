@@ -10,7 +10,7 @@ from icofactor.cli.options import add_atlas
 SUMMARY = "write the report page and the figures of a fit"
 DESCRIPTION = (
     "Write the report of a fit: report.html, one file that opens in any browser without network; tables/ with its "
-    "numbers; and figures/, every panel as PNG and PDF. Maps are drawn on the surfaces of fsaverage. For other meshes, "
+    "numbers; and figures/, every chart as SVG. Maps are drawn on the surfaces of fsaverage. For other meshes, "
     "such as fs_LR 32k, give --surfaces; without it, maps are drawn on the sphere."
 )
 EXAMPLES = """icofactor report FITTED

@@ -11,6 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.cli.cluster import add_scheduler, workers
 from icofactor.cli.measures import add_measures
 from icofactor.cli.options import (
     add_atlas,
@@ -28,6 +29,8 @@ from icofactor.cli.options import (
 from icofactor.errors import ArgumentError, named
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from icofactor.io.publish import Publication
 
 SUMMARY = "choose the number of components, or measure how far to trust those of a model"
@@ -104,6 +107,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--level", type=int, default=2, metavar="N", help="20·4^N faces per hemisphere (default: 2)"
     )
+    add_scheduler(parser)
     trust = parser.add_argument_group("how far to trust a model")
     trust.add_argument(
         "--model", metavar="FITTED", type=Path, help="folder of a fit, or its model.zip"
@@ -152,13 +156,9 @@ def run(options: argparse.Namespace) -> None:
 
     begin = time.perf_counter()
     if options.model is None and (options.bootstrap or options.atlas):
-        raise ArgumentError(
-            "model", None, "{bootstrap} and {atlas} need a model: give it with {model}"
-        )
+        raise ArgumentError("model", "is missing: --bootstrap and --atlas are about a model")
     if options.model is not None and not (options.bootstrap or options.atlas or options.ranks):
-        raise ArgumentError(
-            "model", None, "{model} alone does nothing: add {bootstrap=N}, {atlas=FILE} or {ranks}"
-        )
+        raise ArgumentError("model", "does nothing alone: add --bootstrap, --atlas or --ranks")
     search = options.model is None or options.ranks is not None
     # no other fit takes the model's place in OUT until OUT was looked at
     with reading(options.out) if _own(options) else nullcontext():
@@ -174,13 +174,14 @@ def run(options: argparse.Namespace) -> None:
             f"{named(options.inputs[0])} is not read: --atlas is about the model alone",
             stacklevel=2,
         )
-    cohort = _read(options, model, ranks) if search or options.bootstrap else None
-    if search:
-        _search(cohort, options, model, places["ranks"])
-    if regions is not None:
-        _write_overlap(model, regions, options, places["atlas"])
-    if options.bootstrap:
-        _bootstrap(model, cohort, options, places["bootstrap"])
+    with workers(options) as executor:
+        cohort = _read(options, model, ranks) if search or options.bootstrap else None
+        if search:
+            _search(cohort, options, model, places["ranks"], executor)
+        if regions is not None:
+            _write_overlap(model, regions, options, places["atlas"])
+        if options.bootstrap:
+            _bootstrap(model, cohort, options, places["bootstrap"], executor)
     print(f"{time.perf_counter() - begin:.0f} s in total. Results are in {options.out}")
     if (options.out / "model.zip").is_file():
         print(f"To show it in the report, run: icofactor report {options.out} --overwrite")
@@ -273,7 +274,7 @@ def _atlas(options: argparse.Namespace, model: Any) -> Any:
     from icofactor.assessment.atlas import check_spins, read_atlas
 
     check_spins(options.spins)
-    return read_atlas(options.atlas, model.sites_.of_measure(), model.hemi_)
+    return read_atlas(options.atlas, model.sites_.one_copy(), model.hemi_)
 
 
 def _read(options: argparse.Namespace, model: Any, ranks: list[int]) -> Any:
@@ -342,7 +343,13 @@ def _people(options: argparse.Namespace) -> dict[str, Any]:
     return {"fit_on": options.fit_on, "groups": options.groups, "order": options.order}
 
 
-def _search(cohort: Any, options: argparse.Namespace, model: Any, place: Publication) -> None:
+def _search(
+    cohort: Any,
+    options: argparse.Namespace,
+    model: Any,
+    place: Publication,
+    executor: Executor | None,
+) -> None:
     from icofactor.assessment.selection.choose import choose_n_components
     from icofactor.preprocessing.combat import as_combat
 
@@ -362,6 +369,7 @@ def _search(cohort: Any, options: argparse.Namespace, model: Any, place: Publica
         level=options.level,
         weights=options.weights if options.weights is not None or model is None else model.weights_,
         random_state=options.random_seed,
+        executor=executor,
         verbose=not options.quiet,
     )
     choice.save(place)
@@ -386,7 +394,13 @@ def _write_overlap(
         )
 
 
-def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publication) -> None:
+def _bootstrap(
+    model: Any,
+    cohort: Any,
+    options: argparse.Namespace,
+    place: Publication,
+    executor: Executor | None,
+) -> None:
     from icofactor.assessment.bootstrap import bootstrap
     from icofactor.cohort.people import people_of
 
@@ -396,6 +410,7 @@ def _bootstrap(model: Any, cohort: Any, options: argparse.Namespace, place: Publ
         options.bootstrap,
         options.random_seed,
         **_people(options),
+        executor=executor,
         verbose=not options.quiet,
     )
     spread.save(place, model, people_of(cohort) or cohort.subjects)

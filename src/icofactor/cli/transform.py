@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icofactor.cli.cluster import add_scheduler, workers
 from icofactor.cli.options import (
     add_dry_run,
     add_inputs,
@@ -58,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="continue if measure, unit, smoothing or preprocessing differ from those of the fit",
     )
     add_missing_covariates(parser)
+    add_scheduler(parser)
     add_dry_run(parser)
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the results of an earlier run"
@@ -65,6 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from icofactor.cohort.adjusted import with_executor
     from icofactor.estimator.saving import load_model, model_at
     from icofactor.results.transform import (
         check_measurement,
@@ -82,9 +85,11 @@ def run(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(_would_do(plan, model, options.inputs[0], table))
         return
-    cohort = plan.read()
-    notes, path = check_measurement(model, cohort, options.force), model_at(options.model)
-    found = loadings_of(model, cohort, diagnostics_beside(path, model))
+    path = model_at(options.model)
+    with workers(options) as executor:
+        cohort = with_executor(plan.read(), executor)
+        notes = check_measurement(model, cohort, options.force)
+        found = loadings_of(model, cohort, diagnostics_beside(path, model))
     found = replace(found, notes=(*notes, *found.notes))
     files = write_loadings(found, table, cohort, path, model=model, overwrite=options.overwrite)
     if not options.quiet:

@@ -8,7 +8,13 @@ from icofactor.cohort.cohort import Cohort, Truth
 from icofactor.cohort.load import load_cohort
 from icofactor.cohort.measures import JoinedCohort, join_measures
 from icofactor.cohort.simulate import MODALITIES, simulate_cohort
-from icofactor.cohort.store.create import append_store, compact_store, create_store, save_store
+from icofactor.cohort.store.create import (
+    add_columns,
+    append_store,
+    create_store,
+    remove_subjects,
+    save_store,
+)
 from icofactor.cohort.store.layout import is_store
 from icofactor.cohort.store.read import StoredCohort, open_store
 from icofactor.io.cifti import write_dscalar
@@ -23,14 +29,15 @@ __all__ = [
     "JoinedCohort",
     "StoredCohort",
     "Truth",
+    "add_columns",
     "append_store",
-    "compact_store",
     "create_store",
     "is_store",
     "join_measures",
     "load_cohort",
     "mesh_name_of",
     "open_store",
+    "remove_subjects",
     "save_store",
     "simulate_cohort",
     "write_annot",

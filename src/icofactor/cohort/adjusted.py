@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any
 
-from icofactor.maps.maps import Maps
+from icofactor.maps.maps import Maps, maps_of
 
 # Named one by one, so that no other way to the maps leads past the adjustments.
 ATTRIBUTES = (
@@ -45,15 +46,26 @@ class AdjustedCohort:
         return f"{self.cohort!r} {', '.join(step.done for step in steps if step is not None)}"
 
 
-def with_maps(X: Any, maps: Maps) -> Any:
+def with_maps(
+    X: Any,
+    maps: Maps,
+) -> Any:
     """Return a cohort with other maps; the maps alone if X is not a cohort."""
     if isinstance(X, AdjustedCohort):
         return AdjustedCohort(X.cohort, maps)
     return AdjustedCohort(X, maps) if is_cohort(X) else maps
 
 
+def with_executor(X: Any, executor: Executor | None) -> Any:
+    """Return a cohort, or maps, that every pass reads by an executor; None: as they are."""
+    if executor is None:
+        return X
+    maps = maps_of(X.X if is_cohort(X) else X)
+    return with_maps(X, replace(maps, executor=executor))
+
+
 def subject_names(X: Any) -> Sequence[str] | None:
-    """Return the names of the subjects of a cohort; None for an array or maps, which have numbers."""
+    """Return the names of the subjects of a cohort; None for an array or maps."""
     return None if isinstance(X, Maps) else getattr(X, "subjects", None)
 
 

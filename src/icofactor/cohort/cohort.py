@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.names import check_words, smoothing_of
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.sphere.meshes import sites_for
 from icofactor.sphere.names import hemispheres
 from icofactor.sphere.sites import Sites
@@ -45,41 +46,19 @@ class Truth:
     def __post_init__(self) -> None:
         for name in ("components", "loadings"):
             array = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
-            if array.ndim != 2:
-                raise ArgumentError(name, Phrase(f"shape {array.shape}"), "of two dimensions")
             object.__setattr__(self, name, array)
-        if len(self.components) != self.loadings.shape[1]:
-            found = Phrase(f"{len(self.components)} and {self.loadings.shape[1]}")
-            raise ArgumentError("loadings", found, "of as many components as {components}")
+        shapes = (self.components.shape, self.loadings.shape)
+        if self.components.ndim != 2 or self.loadings.shape[1:] != (len(self.components),):
+            text = "must be subjects × components, and components components × sites"
+            raise ArgumentError("loadings", f"{text}; found shapes {shapes[1]} and {shapes[0]}")
 
 
-_SETTINGS = (
-    *(
-        "step",
-        "fwhm_mm",
-        "n_deviations",
-        "over",
-        "kernel",
-        "method",
-        "from",
-        "to",
-        "mesh",
-        "rings",
-        "tie_correction",
-    ),
-    *(
-        "low_hz",
-        "high_hz",
-        "order",
-        "detrend",
-        "normalize",
-        "max_missing",
-        "n_columns",
-        "max_fd_mm",
-        "filled",
-    ),
-)
-"""What tells two steps of preprocessing apart; paths, times and versions do not."""
+# What tells two steps of preprocessing apart; paths, times and versions do not.
+_SETTINGS = {
+    *("step", "fwhm_mm", "n_deviations", "over", "kernel", "method", "from", "to", "mesh", "rings"),
+    *("tie_correction", "low_hz", "high_hz", "order", "detrend", "normalize", "max_missing"),
+    *("n_columns", "max_fd_mm", "filled"),
+}
 
 
 @dataclass(frozen=True)
@@ -110,70 +89,77 @@ class Measurement:
 
     @classmethod
     def of(cls, cohort: Any) -> Measurement | None:
-        """That of a cohort; None for data that do not say."""
+        """Return the measurement of a cohort; None for data that do not say."""
         if not hasattr(cohort, "modality") or not hasattr(cohort, "provenance"):
             return None
-        known = {key: cohort.provenance.get(key) for key in ("inputs", "preprocessing")}
-        listed = {
-            key: found if isinstance(found, list | tuple) else () for key, found in known.items()
-        }
-        records = lambda key: [one for one in listed[key] if isinstance(one, Mapping)]
-        told = {
-            smoothing_of(Path(str(one["path"])).name)
-            for one in records("inputs")
-            if one.get("path")
-        }
-        simple = lambda step, name: isinstance(step.get(name), str | int | float)
-        steps = tuple(
-            {name: step[name] for name in _SETTINGS if simple(step, name)}
-            for step in records("preprocessing")
-        )
-        return cls(
-            str(cohort.modality), str(cohort.units), told.pop() if len(told) == 1 else None, steps
-        )
+        paths = [record.get("path") for record in _records(cohort, "inputs")]
+        smoothings = {smoothing_of(Path(str(path)).name) for path in paths if path}
+        steps = [
+            {
+                name: setting
+                for name, setting in record.items()
+                if name in _SETTINGS and isinstance(setting, str | int | float)
+            }
+            for record in _records(cohort, "preprocessing")
+        ]
+        # Files of several smoothings have none that could be compared.
+        smoothing = smoothings.pop() if len(smoothings) == 1 else None
+        return cls(str(cohort.modality), str(cohort.units), smoothing, tuple(steps))
 
 
-def subject_rows(subjects: Sequence[str], which: Any) -> list[int]:
-    """Row numbers of the subjects that a mask, row numbers, a slice, or names choose; at least one."""
-    n, names = len(subjects), {name: row for row, name in enumerate(subjects)}
+def _two_dimensions(X: np.ndarray) -> str:
+    return f"must have two dimensions, subjects × sites; found shape {X.shape}"
+
+
+def _records(
+    cohort: Any,
+    key: str,
+) -> list[Mapping[str, Any]]:
+    """Return the entries of a list in the provenance."""
+    listed = cohort.provenance.get(key)
+    if not isinstance(listed, list | tuple):
+        return []
+    return [record for record in listed if isinstance(record, Mapping)]
+
+
+def subject_rows(
+    subjects: Sequence[str],
+    which: Any,
+) -> list[int]:
+    """Return the rows that a mask, row numbers, a slice, or names choose; at least one."""
+    n = len(subjects)
     if isinstance(which, slice):
         chosen = np.arange(n)[which]
     else:
         chosen = np.atleast_1d(np.asarray(which))
-        if chosen.dtype == bool and chosen.shape != (n,):
-            raise ArgumentError(
-                "which", Phrase(f"shape {chosen.shape}"), f"a mask of one value per subject, ({n},)"
-            )
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
-        elif (
-            chosen.dtype.kind in "UOT"
-            and len(chosen)
-            and all(isinstance(name, str) for name in chosen.tolist())
-        ):
-            unknown = [name for name in chosen.tolist() if name not in names]
-            if unknown:
-                raise ArgumentError("which", unknown[0], "names of subjects of the cohort")
-            chosen = np.array([names[name] for name in chosen.tolist()])
-    if chosen.shape == (0,):
-        raise ArgumentError("which", None, "at least one subject; it chooses none")
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-        raise ArgumentError(
-            "which",
-            Phrase(type(which).__name__),
-            "a mask, row numbers, a slice, or names of subjects",
-        )
-    if chosen.min() < -n or chosen.max() >= n:
-        raise ArgumentError(
-            "which",
-            int(chosen.max() if chosen.max() >= n else chosen.min()),
-            f"rows of {n} subjects",
-        )
+    if chosen.dtype == bool and chosen.shape == (n,):
+        chosen = np.flatnonzero(chosen)
+    elif len(chosen) and all(isinstance(name, str) for name in chosen.tolist()):
+        row_of = {name: row for row, name in enumerate(subjects)}
+        # Unknown names become a row that does not exist.
+        chosen = np.array([row_of.get(name, n) for name in chosen.tolist()])
+    problem = _problem_of_rows(chosen, n)
+    if problem:
+        raise ArgumentError("which", f"{problem}; found {shown(which)}")
     return [int(row) for row in chosen % n]
 
 
+def _problem_of_rows(
+    rows: np.ndarray,
+    n: int,
+) -> str:
+    """Say what is wrong with row numbers, "" if nothing."""
+    if rows.shape == (0,):
+        return "must choose one subject or more"
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        return f"must be a mask of {n} values, row numbers, a slice, or names of subjects"
+    if rows.min() < -n or rows.max() >= n:
+        return f"must choose among the {n} subjects"
+    return ""
+
+
 class CohortBase:
-    """What every cohort says of itself, held or stored."""
+    """What all cohorts have, in memory or stored."""
 
     subjects: tuple[str, ...]
     hemisphere: Hemisphere
@@ -249,93 +235,68 @@ class Cohort(CohortBase):
 
     def __post_init__(self, checked: bool) -> None:
         X = np.asarray(self.X)
-        if X.ndim != 2:
-            raise ArgumentError(
-                "X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites"
-            )
-        object.__setattr__(self, "X", np.ascontiguousarray(X, dtype=np.float32))
+        if X.ndim == 2:
+            # Solvers want rows of float32; other shapes are reported below.
+            X = np.ascontiguousarray(X, dtype=np.float32)
+        object.__setattr__(self, "X", X)
         object.__setattr__(self, "subjects", tuple(str(name) for name in self.subjects))
-        self._check_sites()
-        self._check_mask()
-        self._check_subjects()
-        if not checked:
-            self._check_finite()
+        if self.mask is not None:
+            object.__setattr__(self, "mask", np.array(self.mask))
+        # The first problem is raised: a later check may rely on an earlier one.
+        for argument, problem in self._problems(checked):
+            raise ArgumentError(argument, problem)
 
-    def _check_sites(self) -> None:
-        found, wanted = (
-            len(np.unique(self.sites.hemisphere)),
-            len(hemispheres(self.hemisphere, "hemisphere")),
-        )
-        if found != wanted:
-            what = f"{{hemisphere={self.hemisphere!r}}} needs sites of {wanted} hemisphere(s); {self.sites!r} has {found}"
-            raise ArgumentError("hemisphere", None, what)
-        if self.X.shape[1] != self.sites.n:
-            found_columns = Phrase(f"{self.X.shape[1]} columns")
-            raise ArgumentError(
-                "X",
-                found_columns,
-                f"of one column per site: {self.sites!r} has {self.sites.n} sites",
-            )
+    def _problems(self, checked: bool) -> Iterator[tuple[str, str]]:
+        """Yield each argument that is wrong, and why."""
+        if self.X.ndim != 2:
+            yield "X", _two_dimensions(self.X)
+        # The hemisphere must agree with the sites, or maps would be drawn on the wrong side.
+        n_sides = len(np.unique(self.sites.hemisphere))
+        n_expected = len(hemispheres(self.hemisphere, "hemisphere"))
+        if n_sides != n_expected:
+            text = f"{self.hemisphere!r} needs sites of {n_expected} hemisphere(s)"
+            yield "hemisphere", f"{text}; {self.sites!r} has {n_sides}"
+        n_rows, n_columns = self.X.shape
+        if n_rows == 0:
+            yield "X", "must have one row or more"
+        if n_columns != self.sites.n:
+            yield "X", f"has {n_columns} columns; {self.sites!r} has {self.sites.n} sites"
         if self.truth is not None:
-            shape = (self.truth.loadings.shape[0], self.truth.components.shape[1])
+            shape = (len(self.truth.loadings), self.truth.components.shape[1])
             if shape != self.X.shape:
-                raise ArgumentError("truth", shape, f"of the shape of {{X}}, {self.X.shape}")
-
-    def _check_mask(self) -> None:
-        if self.mask is None:
-            return
-        mask = np.array(self.mask)
-        if mask.dtype != bool:
-            raise ArgumentError(
-                "mask", Phrase(str(mask.dtype)), "boolean, True where a site is used"
-            )
-        if mask.shape != (self.sites.n,):
-            raise ArgumentError(
-                "mask", Phrase(f"shape {mask.shape}"), f"of one entry per site, ({self.sites.n},)"
-            )
-        if not mask.any():
-            raise ArgumentError("mask", None, "true at one site or more")
-        object.__setattr__(self, "mask", mask)
-
-    def _check_subjects(self) -> None:
-        n_subjects = len(self.X)
-        if n_subjects == 0:
-            raise ArgumentError("X", None, "of at least one row; it has none")
-        if len(self.subjects) != n_subjects:
-            raise ArgumentError(
-                "subjects",
-                Phrase(f"{len(self.subjects)}"),
-                f"as many names as X has rows, {n_subjects}",
-            )
-        if len(set(self.subjects)) != n_subjects:
-            twice = next(name for name in self.subjects if self.subjects.count(name) > 1)
-            what = f"unique; {literal(repr(twice))} occurs {self.subjects.count(twice)} times"
-            raise ArgumentError("subjects", None, what)
+                yield "truth", f"has shape {shape}; X has {self.X.shape}"
+        mask = self.mask
+        if mask is not None and (mask.dtype != bool or mask.shape != (self.sites.n,)):
+            text = f"must be boolean with one entry per site, ({self.sites.n},)"
+            yield "mask", f"{text}; found {mask.dtype} of shape {mask.shape}"
+        if mask is not None and not mask.any():
+            yield "mask", "must be True at one site or more"
+        if len(self.subjects) != n_rows:
+            yield "subjects", f"has {len(self.subjects)} names for {n_rows} rows"
+        (name, count), *_ = Counter(self.subjects).most_common(1)
+        if count > 1:
+            yield "subjects", f"must be unique; {name!r} occurs {count} times"
         check_words(self.subjects, self.participants, modality=self.modality, units=self.units)
         for column, values in self.participants.items():
-            if len(values) != n_subjects:
-                found = Phrase(f"{len(values)} values in {column!r}")
-                raise ArgumentError(
-                    "participants", found, f"columns of one value per row of X, {n_subjects}"
-                )
+            if len(values) != n_rows:
+                text = f"column {column!r} has {len(values)} values for {n_rows} rows of X"
+                yield "participants", text
+        problem = "" if checked else self._not_finite()
+        if problem:
+            yield "X", problem
 
-    def _check_finite(self) -> None:
-        for first in range(0, len(self.X), _ROWS_PER_CHECK):
-            bad = ~np.isfinite(self.X[first : first + _ROWS_PER_CHECK])
+    def _not_finite(self) -> str:
+        """Say where X is not finite at a site in use; "" if it is finite."""
+        for start in range(0, len(self.X), _ROWS_PER_CHECK):
+            bad = ~np.isfinite(self.X[start : start + _ROWS_PER_CHECK])
             if self.mask is not None:
                 bad &= self.mask
             if bad.any():
-                row, column = np.argwhere(bad)[0]
-                subject, value = (
-                    literal(repr(self.subjects[first + row])),
-                    self.X[first + row, column],
-                )
-                raise ArgumentError(
-                    "X",
-                    None,
-                    f"finite at every site in use; subject {subject} has {value} at site {column}. "
-                    "Leave such sites out with {mask}",
-                )
+                row, site = np.argwhere(bad)[0]
+                subject = self.subjects[start + row]
+                text = f"subject {subject!r} has {self.X[start + row, site]} at site {site}"
+                return f"{text}; leave such sites out with mask="
+        return ""
 
     @classmethod
     def from_array(
@@ -369,16 +330,16 @@ class Cohort(CohortBase):
         >>> import icofactor as ico
         >>> import numpy as np
         >>> X = np.random.default_rng(0).gamma(2, size=(4, 642))
-        >>> cohort = ico.Cohort.from_array(X, "fsaverage3", "left", participants={"age": [30, 40, 50, 60]})
+        >>> table = {"age": [30, 40, 50, 60]}
+        >>> cohort = ico.Cohort.from_array(X, "fsaverage3", "left", participants=table)
         >>> cohort[cohort.participants["age"] > 35].subjects
         ('sub-0002', 'sub-0003', 'sub-0004')
         """
         X = np.asarray(X)
         if X.ndim != 2:
-            raise ArgumentError(
-                "X", Phrase(f"shape {X.shape}"), "of two dimensions, subjects × sites"
-            )
+            raise ArgumentError("X", _two_dimensions(X))
         sites, side = sites_for(X.shape[1], mesh, hemi)
+        # Names as in BIDS, so that tables of results can be merged.
         names = [f"sub-{i + 1:04d}" for i in range(len(X))] if subjects is None else subjects
         columns = (
             {}
@@ -415,7 +376,8 @@ class Cohort(CohortBase):
         kind = "simulated " if self.simulated else ""
         units = f" in {self.units}" if self.units else ""
         mask = "" if self.mask is None else f", {int(self.mask.sum())} in use"
-        return (
-            f"Cohort({len(self)} subjects × {self.sites.n} {self.sites.on}{mask}; "
-            f"{kind}{self.modality}{units}, {self.hemisphere} hemisphere{'s' * (self.hemisphere == 'both')})"
-        )
+        sides = "both hemispheres"
+        if self.hemisphere != "both":
+            sides = f"{self.hemisphere} hemisphere"
+        shape = f"{len(self)} subjects × {self.sites.n} {self.sites.on}{mask}"
+        return f"Cohort({shape}; {kind}{self.modality}{units}, {sides})"

@@ -1,52 +1,283 @@
-"""The maps of a cohort, from whatever a user has: `plan_cohort` says what would be read,
-`load_cohort` reads it.
+"""From what a user has to a cohort: `plan_cohort` finds what would be read, `load_cohort` reads it.
+
+The way: find the table of files, choose the sessions, bring tables of regions onto one atlas,
+choose the subjects, look at the first files, read.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from icofactor.cohort.find import N_DRAWN, Wanted
-from icofactor.cohort.find.files import find_sources, rename
-from icofactor.cohort.find.sessions import tell_scans
-from icofactor.cohort.meshes import Mesh, check_array, is_name, joined_images, read_image
-from icofactor.cohort.names import modality_of
-from icofactor.cohort.pieces import Reader
-from icofactor.cohort.plan import (
-    Plan,
-    are_stacks,
-    grouped,
-    plan_held,
-    plan_singles,
-    plan_stacks,
-    plan_store,
+from icofactor.cohort.find.files import find_files, match_pattern
+from icofactor.cohort.find.sessions import choose_sessions
+from icofactor.cohort.find.surfaces import mesh_of_files
+from icofactor.cohort.meshes import (
+    Mesh,
+    check_array,
+    hemisphere_of,
+    is_name,
+    join_images,
+    read_image,
 )
-from icofactor.cohort.problems import Journal, Problems, some
-from icofactor.cohort.read import Details
+from icofactor.cohort.people import bare
+from icofactor.cohort.plan import Plan, Planner
+from icofactor.cohort.problems import Journal, ReadProblems
+from icofactor.cohort.reader import MapFile, Reader
 from icofactor.cohort.regions import frame_of_people, frame_on_regions, read_regions
+from icofactor.cohort.request import Request
 from icofactor.cohort.store.layout import is_zarr
-from icofactor.cohort.subjects import Selection, bare, check_names, read_subjects
+from icofactor.cohort.subjects import Selection, read_subjects
 from icofactor.io.maps import is_mesh_size
-from icofactor.io.url import is_url
 from icofactor.sphere.meshes import CIVETS_MESH, sites_for
-from icofactor.sphere.names import SIDES, hemispheres
+from icofactor.sphere.names import hemispheres
 from icofactor.sphere.sites import Sites
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from icofactor.cohort.cohort import Cohort
     from icofactor.cohort.store.read import StoredCohort
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
 
 def plan_cohort(
+    paths: Any,
+    *,
+    participants: Any = None,
+    parcels: Any = None,
+    sessions: str | Sequence[str] | None = None,
+    subjects: Any = None,
+    exclude: Sequence[str] = (),
+    missing: str = "raise",
+    needed: Sequence[str] = (),
+    hemisphere: str | None = None,
+    hemi: str | None = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Plan:
+    """Find the files of a cohort, choose its subjects, and look at the first file or two.
+
+    The parameters are those of `load_cohort`; `options` are the fields of `Request`. Problems with
+    files are kept in the plan, and reported with those that `Plan.read` finds.
+    """
+    # The two names of the option are one from here on.
+    options["hemisphere"] = hemisphere if hemi is None else hemi
+    selection = Selection.of(participants, exclude, missing, needed)
+    journal = Journal(verbose)
+    problems = ReadProblems()
+    # A list of one path may be a store, which is never listed with others.
+    if isinstance(paths, list | tuple) and len(paths) == 1:
+        paths = paths[0]
+    if isinstance(paths, str | os.PathLike) and is_zarr(paths):
+        # Zarr is imported only for stores.
+        from icofactor.cohort.store_plan import plan_store
+
+        # These have no effect on a store, and are no mistake either.
+        for name in ("holes", "n_threads"):
+            options.pop(name, None)
+        options |= {"parcels": parcels, "subjects": subjects}
+        return plan_store(
+            paths,
+            options,
+            selection,
+            sessions,
+            problems,
+            journal,
+        )
+    # The request is compared with file names, of which None says nothing.
+    options["entities"] = options.get("entities") or {}
+    request = Request(**options, listed=_listed_names(selection))
+    if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
+        paths = join_images(paths)
+    # pandas is not imported to recognise its DataFrame.
+    if hasattr(paths, "iloc") or _is_image(paths):
+        _, names = read_subjects(subjects)
+        return _plan_memory(
+            paths,
+            parcels,
+            names,
+            request,
+            selection,
+            problems,
+            journal,
+        )
+    return _plan_files(
+        paths,
+        parcels,
+        sessions,
+        subjects,
+        request,
+        selection,
+        problems,
+        journal,
+    )
+
+
+def _plan_memory(
+    source: Any,
+    parcels: Any,
+    names: tuple[str, ...] | None,
+    request: Request,
+    selection: Selection,
+    problems: ReadProblems,
+    journal: Journal,
+) -> Plan:
+    """Return the plan of a SurfaceImage or a DataFrame."""
+    maps, sites, names = _in_memory(
+        source,
+        parcels,
+        request,
+        names,
+        journal,
+    )
+    request = replace(request, mesh=sites)
+    reader = Reader(Mesh(sites), request, cache={maps.path: maps})
+    planner = Planner(
+        reader,
+        selection,
+        request.measure,
+        problems,
+        journal,
+    )
+    return planner.plan_stacks({"": {None: maps.path}}, names)
+
+
+def _plan_files(
+    paths: Any,
+    parcels: Any,
+    sessions: str | Sequence[str] | None,
+    subjects: Any,
+    request: Request,
+    selection: Selection,
+    problems: ReadProblems,
+    journal: Journal,
+) -> Plan:
+    """Return the plan of files: find them, choose sessions, match regions, choose subjects."""
+    pattern, names = read_subjects(subjects)
+    atlas_mesh = request.mesh
+    if isinstance(request.mesh, Sites) and request.mesh.regions is not None:
+        # The sites of a fit to regions are its atlas.
+        atlas_mesh = None
+        parcels = request.mesh if parcels is None else parcels
+    request = replace(request, tables=parcels is not None)
+    files = find_files(paths, request, problems, journal)
+    if pattern is not None:
+        files = match_pattern(files, pattern, problems)
+    files, scans = choose_sessions(files, sessions, selection, problems)
+    request = _with_mesh(request, files, problems)
+    regions = read_regions(
+        files,
+        parcels,
+        atlas_mesh,
+        request,
+        selection.skips,
+        problems,
+        journal,
+    )
+    measure = _common_measure(files)
+    if regions is not None:
+        files = regions.files
+        measure = measure or regions.measure
+        request = replace(request, mesh=regions.sites)
+    reader = Reader(Mesh.read(request.mesh), request, {} if regions is None else regions.maps)
+    # The reader takes the array that the caller names, the cohort the measure in file names.
+    measure = measure or request.measure
+    planner = Planner(
+        reader,
+        selection,
+        measure,
+        problems,
+        journal,
+    )
+    return planner.plan(files, names, scans)
+
+
+def _is_image(source: Any) -> bool:
+    """Whether an object is a SurfaceImage of nilearn."""
+    return hasattr(source, "mesh") and hasattr(getattr(source, "data", None), "parts")
+
+
+def _listed_names(selection: Selection) -> frozenset[str]:
+    """Return the names of subjects in the table of participants, without "sub-"."""
+    table = selection.participants
+    if table is None:
+        return frozenset()
+    return frozenset(map(bare, (*table.listed, *(person for person, _ in table.scans))))
+
+
+def _common_measure(files: pd.DataFrame) -> str | None:
+    """Return the measure in the names of files, if all say the same one."""
+    measures = set(files["measure"])
+    return measures.pop() if len(measures) == 1 else None
+
+
+def _with_mesh(
+    request: Request,
+    files: pd.DataFrame,
+    problems: ReadProblems,
+) -> Request:
+    """Return the request with the mesh in the names of files, unless the caller gave one."""
+    mesh = mesh_of_files(files)
+    # CIVET has as many vertices as fsaverage6, in another order: a name would be wrong.
+    is_civet = bool(len(files)) and set(files["mesh"]) == {"CIVET"}
+    if is_civet and (is_name(request.mesh) or (mesh is None and request.mesh is None)):
+        text = f"is needed for CIVET's maps: give {CIVETS_MESH}"
+        if request.mesh is not None:
+            text += f"; {request.mesh} orders its vertices differently"
+        problems.add("mesh", text)
+        problems.check()
+    return replace(request, mesh=mesh) if request.mesh is None else request
+
+
+def _in_memory(
+    source: Any,
+    parcels: Any,
+    request: Request,
+    names: tuple[str, ...] | None,
+    journal: Journal,
+) -> tuple[MapFile, Sites, tuple[str, ...] | None]:
+    """Return the maps, sites and names of a nilearn SurfaceImage, or a DataFrame."""
+    if _is_image(source):
+        X, sites, side = read_image(source, request.mesh, request.hemisphere)
+        return _memory_file("SurfaceImage", _by_side(X, sites, side)), sites, names
+    frame, names = frame_of_people(source, names)
+    # As many columns as a mesh has vertices are vertices, unless an atlas is given.
+    if parcels is not None or not is_mesh_size(frame.shape[1]):
+        maps, sites = frame_on_regions(frame, parcels, request.mesh, journal)
+        parts = {str(side): values for side, values in maps.parts.items()}
+    else:
+        n_columns = frame.shape[1]
+        sites, hemi = sites_for(n_columns, request.mesh, request.hemisphere, "The DataFrame has")
+        hemispheres(hemi, "hemisphere")
+        parts = _by_side(check_array(frame), sites, str(hemi))
+    return _memory_file("DataFrame", parts), sites, names
+
+
+def _memory_file(
+    kind: str,
+    parts: Mapping[str, Any],
+) -> MapFile:
+    """Return the maps of an object in memory as if they were read from a file."""
+    record = {"path": None, "reader": kind, "hemisphere": hemisphere_of(parts)}
+    return MapFile(Path(kind), parts, record)
+
+
+def _by_side(
+    X: Any,
+    sites: Sites,
+    side: str,
+) -> dict[str, Any]:
+    """Return the columns of each hemisphere."""
+    if side != "both":
+        return {side: X}
+    n_left = int((sites.hemisphere == 0).sum())
+    return {"left": X[:, :n_left], "right": X[:, n_left:]}
+
+
+def load_cohort(
     paths: Any,
     *,
     participants: Any = None,
@@ -71,9 +302,10 @@ def plan_cohort(
     n_threads: int | None = None,
     verbose: bool = False,
     hemi: str | None = None,
-) -> Plan:
-    """Find the files of a cohort, select its subjects and read one header; `Plan.read` does the
-    rest.
+) -> Cohort | StoredCohort:
+    """Read the maps of a cohort.
+
+    If files leave a choice, icofactor does not guess: the error lists the choices.
 
     Parameters
     ----------
@@ -111,7 +343,8 @@ def plan_cohort(
         (left, right). Sites that are NaN or zero in every subject are always left out.
     subjects : list of str, path or str, optional
         Names in the order of the files or maps; a file with one name per line; or a pattern of the
-        file names, such as "lh.thickness.{subject}.mgh", where * matches anything.
+        file names, such as "lh.thickness.{subject}.mgh" or "{subject}_{session}_lh.gii", where *
+        matches anything.
     exclude : list of str, optional
         Subjects to leave out.
     missing : {"raise", "skip"}, default="raise"
@@ -129,156 +362,6 @@ def plan_cohort(
         Number of files to read at the same time.
     verbose : bool, default=False
         Whether to show progress, and what was chosen and left out.
-
-    Raises
-    ------
-    ArgumentError, CohortError
-        If no subjects remain to read. Other problems with files are kept in the plan.
-    """
-    hemisphere = hemisphere if hemi is None else hemi
-    if hemisphere is not None:
-        hemispheres(hemisphere, "hemisphere")
-    selection, journal, problems = (
-        Selection.of(participants, exclude, missing, needed),
-        Journal(verbose),
-        Problems(),
-    )
-    if isinstance(paths, list | tuple) and len(paths) == 1:
-        paths = paths[0]
-    if isinstance(paths, str | os.PathLike) and is_zarr(paths):
-        of_files = {
-            "mesh": mesh,
-            "hemisphere": hemisphere,
-            "measure": measure,
-            "smoothing": smoothing,
-            "target": target,
-            "entities": entities,
-            "stream": stream,
-            "mask": mask,
-            "subjects": subjects,
-            "map_name": map_name,
-        }
-        of_files |= {"modality": modality, "units": units, "parcels": parcels}
-        place = paths if is_url(paths) else Path(paths).expanduser()
-        return plan_store(place, of_files, selection, sessions, problems, journal)
-    pattern, names = read_subjects(subjects)
-    details = Details(
-        selection, mask, mesh, measure, modality, units, problems, journal, holes, n_threads
-    )
-    if isinstance(paths, list | tuple) and paths and all(map(_is_image, paths)):
-        paths = joined_images(paths)
-    if hasattr(paths, "iloc"):
-        paths, index = frame_of_people(paths, names)
-        if parcels is not None or not is_mesh_size(paths.shape[1]):
-            return plan_held(
-                frame_on_regions(paths, parcels, mesh, journal), index, details, "DataFrame"
-            )
-        sites, side = sites_for(paths.shape[1], details.mesh, hemisphere, "The DataFrame has")
-        hemispheres(side, "hemisphere")
-        return plan_held((check_array(paths), sites, str(side)), index, details, "DataFrame")
-    if _is_image(paths):
-        return plan_held(
-            read_image(paths, details.mesh, hemisphere), names, details, "SurfaceImage"
-        )
-    table = selection.participants
-    known = (
-        frozenset()
-        if table is None
-        else frozenset(map(bare, (*table.listed, *(who for who, _ in table.scans))))
-    )
-    of_fit = isinstance(mesh, Sites) and mesh.regions is not None
-    atlas = (mesh, None) if of_fit and parcels is None else (parcels, None if of_fit else mesh)
-    wanted = Wanted(
-        hemisphere, measure, smoothing, target, entities or {}, known, stream, atlas[0] is not None
-    )
-    found = find_sources(paths, wanted, problems)
-    if pattern is not None:
-        found.sources = rename(found.sources, pattern, problems)
-    scans = tell_scans(found, sessions, selection, problems)
-    for note in found.notes:
-        journal.note(note)
-    if found.civet and (is_name(mesh) or mesh is found.mesh is None):
-        named = "" if mesh is None else f"; {{mesh={mesh!r}}} orders its vertices differently"
-        problems.add("mesh", f"is needed for CIVET's maps: give {CIVETS_MESH}{named}")
-        problems.check()
-    own = {
-        "mesh": found.mesh if mesh is None else mesh,
-        "measure": found.measure or details.measure,
-    }
-    details = replace(details, **own)
-    regions = read_regions(found, *atlas, hemisphere, measure, selection.skips, problems, journal)
-    if regions is not None:
-        details = replace(details, mesh=regions.sites, measure=found.measure or details.measure)
-    reader = Reader(
-        Mesh.read(details.mesh),
-        hemisphere,
-        measure,
-        map_name,
-        None if regions is None else regions.maps,
-    )
-    groups, twice = grouped(found, wanted)
-    if not groups and not found.missing and not problems:
-        of = f" of the {hemisphere} hemisphere" if hemisphere in SIDES else ""
-        problems.add("paths", f"contain no map files{of}")
-    stacked = map_name is None and are_stacks(groups, reader)
-    if stacked or names is not None:  # files that are not single subjects: all that is there twice
-        for path, text in (one for several in twice.values() for one in several):
-            problems.add(path, text)
-    told = details.modality or (modality_of(details.measure) if details.measure else "")
-    if stacked:
-        return replace(plan_stacks(groups, names, reader, details), modality=told)
-    if names is not None:
-        what = f"the files are of {len(groups)} subjects ({some(groups)})"
-        given = check_names(names, len(groups), what)
-        scans = {
-            name: scans[there] for name, there in zip(given, groups, strict=True) if there in scans
-        }
-        groups = dict(zip(given, groups.values(), strict=True))
-    selection = replace(selection, scans=scans)
-    chosen = selection.select_files(list(groups), found.missing, twice, problems, journal)
-    theirs = (found.surfaces.get(next(iter(groups[there].values())), []) for _, there in chosen)
-    pairs = list(filter(None, theirs))
-    surfaces = (
-        tuple(path for pair in pairs[: N_DRAWN[1]] for path in pair)
-        if len(pairs) >= N_DRAWN[0]
-        else ()
-    )
-    details = replace(details, selection=selection.renamed(chosen), surfaces=surfaces)
-    plan = plan_singles([(name, groups[there]) for name, there in chosen], wanted, reader, details)
-    return replace(plan, modality=told)
-
-
-def _is_image(given: Any) -> bool:
-    return hasattr(given, "mesh") and hasattr(getattr(given, "data", None), "parts")
-
-
-def _takes(arguments_of: Callable[_P, Any]) -> Callable[[Callable[..., _R]], Callable[_P, _R]]:
-    """Give a function the arguments of another, and their descriptions where its docstring has
-    {parameters}.
-    """
-
-    def taking(function: Callable[..., _R]) -> Callable[_P, _R]:
-        found = re.search(r"Parameters\n *-+\n *(.*?)\n\n", arguments_of.__doc__ or "", re.DOTALL)
-        if found and function.__doc__:
-            function.__doc__ = function.__doc__.replace("{parameters}", found[1])
-        returned = signature(function).return_annotation
-        vars(function)["__signature__"] = signature(arguments_of).replace(
-            return_annotation=returned
-        )
-        return cast("Callable[_P, _R]", function)
-
-    return taking
-
-
-@_takes(plan_cohort)
-def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
-    """Read the maps of a cohort.
-
-    If files leave a choice, icofactor does not guess: the error lists the choices.
-
-    Parameters
-    ----------
-    {parameters}
 
     Returns
     -------
@@ -304,4 +387,4 @@ def load_cohort(*paths: Any, **options: Any) -> Cohort | StoredCohort:
     >>> cohort.X.shape, cohort.hemisphere
     ((4, 642), 'left')
     """
-    return plan_cohort(*paths, **options).read()
+    return plan_cohort(**locals()).read()

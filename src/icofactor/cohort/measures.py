@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,11 +12,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.checks import OneOf, check_value
+from icofactor.checks import Number, OneOf, check_value
 from icofactor.cohort.cohort import subject_rows
 from icofactor.cohort.people import MEASURE, PERSON, People, bare
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, counted, literal
+from icofactor.errors import ArgumentError, plural, shown
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.maps.maps import Maps, maps_of
 from icofactor.sphere.meshes import same_sites
@@ -23,10 +24,12 @@ from icofactor.sphere.names import mesh_name_of
 from icofactor.sphere.parcels import only_in_one
 from icofactor.sphere.sites import Sites
 
-SHARES, SCALES = ("maps", "loadings"), ("none", "variance", "zscore")
+SHARES = ("maps", "loadings")
+SCALES = ("none", "variance", "zscore")
+# A measure with a larger share of the fitted variance leaves little to the others.
 DOMINANT = 0.8
-"""A measure with more than this share of the variance that is fitted leaves little to the others.
-"""
+# What `join_measures` needs of a cohort.
+_COHORT = ("subjects", "sites", "X", "participants", "provenance")
 
 
 @plain_signature
@@ -57,8 +60,10 @@ class Measures:
     Examples
     --------
     >>> import icofactor as ico
-    >>> a, b = (ico.simulate_cohort(20, 3, kind, mesh="fsaverage3") for kind in ("thickness", "myelin"))
-    >>> joined = ico.join_measures({"thickness": a, "myelin": b}, share="loadings", scale="variance")
+    >>> a = ico.simulate_cohort(20, 3, "thickness", mesh="fsaverage3")
+    >>> b = ico.simulate_cohort(20, 3, "myelin", mesh="fsaverage3")
+    >>> measures = {"thickness": a, "myelin": b}
+    >>> joined = ico.join_measures(measures, share="loadings", scale="variance")
     >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(joined)
     >>> {name: maps.shape for name, maps in model.measures_.maps(model.components_).items()}
     {'thickness': (3, 642), 'myelin': (3, 642)}
@@ -83,50 +88,53 @@ class Measures:
         """Number of the measure of each row of X; None if a row contains all measures."""
         if self.share == "loadings":
             return None
+        # Rows of shared maps are complete blocks, one for each measure.
         if n_rows % self.n:
-            what = f"one row per person for each of {', '.join(self.names)}, one measure after the other"
-            raise ArgumentError("X", Phrase(counted(n_rows, "row")), what)
+            text = f"must have one row per person for each of {', '.join(self.names)}"
+            raise ArgumentError("X", f"{text}; found {plural(n_rows, 'row')}")
         return np.repeat(np.arange(self.n), n_rows // self.n)
 
     def check_people(self, n_rows: int) -> None:
-        """Raise an error for a single person, whose rows of several measures would look like
-        several people.
-        """
+        """Raise an error for one person, whose rows would look like several people."""
         if self.share == "maps" and n_rows // self.n < 2:
-            raise ArgumentError(
-                "X",
-                None,
-                "X has 1 person with all measures; fit needs at least 2 (transform takes one)",
-            )
+            text = "has 1 person with all measures; fit needs at least 2 (transform takes one)"
+            raise ArgumentError("X", text)
 
-    def center(self, center: str, asked: str, method: Any) -> str:
-        """Centering of each measure: `center` of the model, or "zscore" if the scale is."""
+    def center(
+        self,
+        center: str,
+        asked: str,
+        method: Any,
+    ) -> str:
+        """Return the centering of each measure: that of the model, or "zscore" if the scale is."""
         if self.scale != "zscore":
             return center
         if "zscore" not in method.scheme.centers:
-            text = f"{{scale='zscore'}} makes values negative, which {{method={method.name!r}}} cannot factorize; use "
-            raise ArgumentError("scale", None, text + "{scale='variance'}, or {method='parts'}")
+            text = f"'zscore' makes values negative, which method {method.name!r} cannot factorize"
+            raise ArgumentError("scale", f"{text}; use 'variance', or method 'parts'")
+        # The scale fixes the centering, so another one cannot be asked for.
         if asked not in ("auto", "zscore"):
-            raise ArgumentError(
-                "center",
-                None,
-                f"{{center='{asked}'}} contradicts {{scale='zscore'}}: leave one out",
-            )
+            text = f"{asked!r} contradicts --scale zscore (scale='zscore'); leave one out"
+            raise ArgumentError("center", text)
         return "zscore"
 
     def people(
-        self, participants: Mapping[str, Any], subjects: Sequence[str]
+        self,
+        participants: Mapping[str, Any],
+        subjects: Sequence[str],
     ) -> tuple[Mapping[str, Any], list[str]]:
-        """Table and names of the people, each once, from those of the rows of X."""
-        names = list(subjects)
+        """Return table and names of the people, from those of the rows of X."""
+        rows = list(subjects)
         if self.share == "loadings" or self.n == 1:
-            return participants, names
-        self.codes(n_rows := len(names))
-        names = [name.removesuffix(f"_{self.names[0]}") for name in names[: n_rows // self.n]]
-        return {
-            name: values[: len(names)] if len(values) == n_rows else values
-            for name, values in participants.items()
-        }, names
+            return participants, rows
+        self.codes(len(rows))
+        n_people = len(rows) // self.n
+        names = [name.removesuffix(f"_{self.names[0]}") for name in rows[:n_people]]
+        table = {
+            column: values[:n_people] if len(values) == len(rows) else values
+            for column, values in participants.items()
+        }
+        return table, names
 
     def arrangement(self, sites: Sites) -> Arrangement:
         """Return how the measures lie in maps on these sites."""
@@ -134,109 +142,110 @@ class Measures:
             return Arrangement()
         if self.share == "maps":
             return Arrangement(n_stacked=self.n, names=self.names)
-        return Arrangement(site_measure=sites.measure, names=self.names)
+        return Arrangement(site_measure=sites.copy, names=self.names)
 
     @property
     def plain(self) -> bool:
         """Whether values are neither scaled nor weighted."""
         return self.scale == "none" and bool((self.weights == 1).all())
 
-    @property
-    def as_plain(self) -> Measures:
-        """The same measures, for values that are already scaled and weighted."""
-        return replace(self, scale="none", weights=np.ones(self.n))
-
     def factors(
-        self, variance: NDArray[Any], n: int, n_sites: float, center: str
+        self,
+        variance: NDArray[Any],
+        n: int,
+        n_sites: float,
+        center: str,
     ) -> NDArray[np.float64]:
-        """Factor of each measure, from its Σ (x − mean)² and the numbers of people and sites."""
+        """Return the factor of each measure.
+
+        `variance` is Σ (x − mean)² of each measure, for n people and n_sites sites.
+        """
         if self.scale != "variance" or center == "zscore":
             return np.sqrt(self.weights)
+        # A constant measure would be divided by zero.
         if (variance <= 0).any():
-            who = literal(self.names[int(np.argmin(variance))])
-            raise ArgumentError(
-                "X",
-                None,
-                f"{who.capitalize()} is the same in all people, so it has no variance to scale by",
-            )
-        return np.asarray(np.sqrt(self.weights * max(1, n - 1) * n_sites / variance))
+            name = self.names[int(np.argmin(variance))]
+            raise ArgumentError("X", f"{name} is the same in all people: no variance to scale by")
+        factors: NDArray[np.float64] = np.sqrt(self.weights * max(1, n - 1) * n_sites / variance)
+        return factors
 
     def split(self, values: Any) -> dict[str, Any]:
-        """Split loadings (shared maps) or maps (shared loadings) into those of each measure: a dict
-        by name.
-        """
+        """Split loadings (shared maps) or maps (shared loadings): measure → its own."""
+        # Shared maps have rows of each measure, shared loadings columns.
         axis = 0 if self.share == "maps" else -1
         return dict(zip(self.names, np.split(np.asarray(values), self.n, axis=axis), strict=True))
 
     def maps(self, components: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Maps of each measure in its own units, for a loading of 1 (in standard deviations for
-        z-scores): a dict by name.
+        """Return the maps of each measure in its units, for a loading of 1: measure → maps.
+
+        Maps of z-scores are in standard deviations.
         """
-        each = (
-            self.split(components)
-            if self.share == "loadings"
-            else dict.fromkeys(self.names, components)
-        )
-        factor = np.ones(self.n) if self.factor is None else self.factor
-        return {name: each[name] / by for name, by in zip(self.names, factor, strict=True)}
+        if self.share == "loadings":
+            maps = self.split(components)
+        else:
+            maps = dict.fromkeys(self.names, components)
+        factors = np.ones(self.n) if self.factor is None else self.factor
+        return {name: maps[name] / factor for name, factor in zip(self.names, factors, strict=True)}
 
     @property
     def record(self) -> dict[str, Any]:
         """Record for the provenance and the work folder."""
-        weights = dict(zip(self.names, map(float, self.weights), strict=True))
         return {
             "names": list(self.names),
             "share": self.share,
             "scale": self.scale,
-            "weights": weights,
+            "weights": dict(zip(self.names, map(float, self.weights), strict=True)),
         }
 
     @property
     def warning(self) -> str:
-        """A warning if one measure dominates the others; "" otherwise, and if weights were given."""
-        if (
-            self.variance is None
-            or self.n < 2
-            or self.variance.max() <= DOMINANT
-            or np.ptp(self.weights)
-        ):
+        """A warning if one measure dominates the others, unless weights were given; else ""."""
+        if self.variance is None or self.n < 2:
+            return ""
+        # Weights that the user gave are meant so.
+        if self.variance.max() <= DOMINANT or np.ptp(self.weights):
             return ""
         largest = int(self.variance.argmax())
-        share = f"{self.names[largest]} has {min(100 * self.variance[largest], 99.9):.3g} % of the variance of all measures"
-        scale = "Scale the measures (scale='variance', --scale variance) to weight them equally"
-        return f"{share}: the components mostly describe it. {scale}"
+        percent = f"{min(100 * self.variance[largest], 99.9):.3g} %"
+        return (
+            f"{self.names[largest]} has {percent} of the variance of all measures: the components "
+            "mostly describe it. Scale the measures (scale='variance', --scale variance) to weight "
+            "them equally"
+        )
 
 
 def measures_of(X: Any) -> Measures | None:
-    """How the measures of a joined cohort lie in its X; None for all others."""
-    found = getattr(X, "measures", None)
-    return found if isinstance(found, Measures) else None
+    """Return how measures are joined in a cohort; None if they are not."""
+    measures = getattr(X, "measures", None)
+    return measures if isinstance(measures, Measures) else None
 
 
-def check_measures(found: Measures | None, fitted: Measures | None) -> None:
-    """Refuse a cohort that is not joined as that of a fit was."""
-    key = lambda one: None if one is None else (one.names, one.share)
-    if key(found) != key(fitted):
-        said = lambda one: (
-            "one measure" if one is None else f"{' and '.join(one.names)} with shared {one.share}"
-        )
-        raise ArgumentError(
-            "X", Phrase(said(found)), f"as for the fit, {literal(said(fitted))}: see join_measures"
-        )
+def check_measures(
+    measures: Measures | None,
+    fitted: Measures | None,
+) -> None:
+    """Raise an error for a cohort that is not joined as that of a fit was."""
+    if _summary(measures) != _summary(fitted):
+        text = f"has {_summary(measures)}; the fit had {_summary(fitted)}: see join_measures"
+        raise ArgumentError("X", text)
+
+
+def _summary(measures: Measures | None) -> str:
+    if measures is None:
+        return "one measure"
+    return f"{' and '.join(measures.names)} with shared {measures.share}"
 
 
 def people_of_rows(
-    X: Any, participants: Mapping[str, Any], subjects: Sequence[str]
+    X: Any,
+    participants: Mapping[str, Any],
+    subjects: Sequence[str],
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Table and names of the people in the rows of X, or of what a plan or a fit says of it; see
-    `Measures.people`.
-    """
+    """Return table and names of the people in rows of X; see `Measures.people`."""
     measures = X if isinstance(X, Measures) else measures_of(X)
-    return (
-        (participants, list(subjects))
-        if measures is None
-        else measures.people(participants, subjects)
-    )
+    if measures is None:
+        return participants, list(subjects)
+    return measures.people(participants, subjects)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +270,9 @@ class Arrangement:
         return cls() if measures is None else measures.arrangement(X.sites)
 
     def each_measure(
-        self, maps: Maps, mask: NDArray[np.bool_] | None = None
+        self,
+        maps: Maps,
+        mask: NDArray[np.bool_] | None = None,
     ) -> Iterator[tuple[Maps, NDArray[np.int64]]]:
         """Yield the maps of each measure at sites in use, and the positions of these sites.
 
@@ -284,19 +295,24 @@ class Arrangement:
         if values is None or self.n_stacked == 1:
             return values
         n_rows = len(values)
-        each = values.reshape(n_rows, self.n_stacked, -1).swapaxes(0, 1)
-        return each.reshape(self.n_stacked * n_rows, -1)
+        stacked = values.reshape(n_rows, self.n_stacked, -1).swapaxes(0, 1)
+        return stacked.reshape(self.n_stacked * n_rows, -1)
 
     def regressors(self, Z: np.ndarray) -> np.ndarray:
         """Return regressors of people as those of rows: each measure has effects of its own."""
         return np.kron(np.eye(self.n_stacked), Z)
 
-    def codes(self, codes: np.ndarray | None, n_codes: int, n_people: int) -> np.ndarray | None:
+    def codes(
+        self,
+        codes: np.ndarray | None,
+        n_codes: int,
+        n_people: int,
+    ) -> np.ndarray | None:
         """Return codes of people as those of rows: each measure has codes of its own."""
         if self.n_stacked == 1:
             return codes
-        own = np.zeros(n_people, dtype=np.int64) if codes is None else codes
-        return np.concatenate([number * n_codes + own for number in range(self.n_stacked)])
+        codes = np.zeros(n_people, dtype=np.int64) if codes is None else codes
+        return np.concatenate([number * n_codes + codes for number in range(self.n_stacked)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -323,7 +339,8 @@ class JoinedCohort:
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> joined = ico.join_measures({"one": cohort, "other": cohort[:19]}, share="maps", missing="skip")
+    >>> measures = {"one": cohort, "other": cohort[:19]}
+    >>> joined = ico.join_measures(measures, share="maps", missing="skip")
     >>> joined.X.shape, joined.left_out
     ((38, 642), {'sub-0020': ('other',)})
     """
@@ -354,15 +371,19 @@ class JoinedCohort:
     @cached_property
     def participants(self) -> Mapping[str, Any]:
         """Column → one value per row of X."""
-        table = _one_table(self.cohorts)
-        if self.measures.share == "loadings":
+        table = _joined_table(self.cohorts)
+        measures = self.measures
+        if measures.share == "loadings":
             return table
-        persons, m = People.of(self._first.subjects, table).persons, self.measures.n
-        tiled = {
-            name: np.tile(np.asarray(values), m) for name, values in table.items() if name != PERSON
+        persons = People.of(self._first.subjects, table).persons
+        columns = {
+            PERSON: np.tile(np.array(persons), measures.n),
+            MEASURE: np.repeat(np.array(measures.names), len(persons)),
         }
-        rows = np.repeat(np.array(self.measures.names), len(persons))
-        return {PERSON: np.tile(np.array(persons), m), MEASURE: rows, **tiled}
+        for name, values in table.items():
+            if name != PERSON:
+                columns[name] = np.tile(np.asarray(values), measures.n)
+        return columns
 
     @cached_property
     def sites(self) -> Sites:
@@ -373,15 +394,15 @@ class JoinedCohort:
     @cached_property
     def mask(self) -> NDArray[np.bool_] | None:
         """True for columns in use; None for all."""
-        masks = [one.mask for one in self.cohorts.values()]
+        masks = [cohort.mask for cohort in self.cohorts.values()]
         if all(mask is None for mask in masks):
             return None
-        whole = [
-            np.ones(self._first.sites.n, dtype=bool) if mask is None else mask for mask in masks
-        ]
-        return (
-            np.logical_and.reduce(whole) if self.measures.share == "maps" else np.concatenate(whole)
-        )
+        n_sites = self._first.sites.n
+        # A measure without a mask uses all sites.
+        masks = [np.ones(n_sites, dtype=bool) if mask is None else mask for mask in masks]
+        if self.measures.share == "maps":
+            return np.logical_and.reduce(masks)
+        return np.concatenate(masks)
 
     @property
     def hemisphere(self) -> str:
@@ -393,8 +414,8 @@ class JoinedCohort:
     @property
     def modality(self) -> str:
         """Names of the measures."""
-        *others, last = self.measures.names
-        return f"{', '.join(others)} and {last}" if others else last
+        *first, last = self.measures.names
+        return f"{', '.join(first)} and {last}" if first else last
 
     @property
     def units(self) -> str:
@@ -407,34 +428,34 @@ class JoinedCohort:
     @property
     def provenance(self) -> dict[str, Any]:
         """Provenance of all measures, and how they were joined."""
-        known = {name: dict(one.provenance) for name, one in self.cohorts.items()}
         left_out = {"without all measures": list(self.left_out)} if self.left_out else {}
         return {
             "simulated": self.simulated,
             "joined": self.measures.record,
             "left_out": left_out,
-            "measures": known,
+            "measures": {name: dict(cohort.provenance) for name, cohort in self.cohorts.items()},
         }
 
     @property
     def simulated(self) -> bool:
         """Whether the maps are simulated."""
-        return any(bool(one.provenance.get("simulated", False)) for one in self.cohorts.values())
+        return any(cohort.provenance.get("simulated", False) for cohort in self.cohorts.values())
 
     def __getitem__(self, which: Any) -> JoinedCohort:
-        """Some rows: by a mask, row numbers, a slice, or names. Of shared maps, the same people of
-        every measure.
+        """Some rows: by a mask, row numbers, a slice, or names.
+
+        Of shared maps, the same people of every measure.
         """
         rows = np.array(subject_rows(self.subjects, which))
         if self.measures.share == "maps":
             n = len(self._first.subjects)
-            each = [rows[rows // n == number] - n * number for number in range(self.measures.n)]
-            if any(not np.array_equal(each[0], other) for other in each[1:]):
-                raise ArgumentError(
-                    "which", None, "the same people in the same order for every measure"
-                )
-            rows = each[0]
-        return replace(self, cohorts={name: one[rows] for name, one in self.cohorts.items()})
+            people = [rows[rows // n == number] % n for number in range(self.measures.n)]
+            # Row r of a measure is row n + r of the next.
+            if any(not np.array_equal(people[0], numbers) for numbers in people[1:]):
+                text = "must choose the same people in the same order for every measure"
+                raise ArgumentError("which", text)
+            rows = people[0]
+        return replace(self, cohorts={name: cohort[rows] for name, cohort in self.cohorts.items()})
 
     __iter__ = None  # a cohort is not a sequence of cohorts
 
@@ -442,14 +463,12 @@ class JoinedCohort:
         return len(self.subjects)
 
     def __repr__(self) -> str:
-        shared = (
-            "one set of maps"
-            if self.measures.share == "maps"
-            else "one loading per person and component"
-        )
-        each = "\n  ".join(repr(one) for one in self.cohorts.values())
-        left = f"; left out: {some(list(self.left_out), 10)}" if self.left_out else ""
-        return f"{counted(self.measures.n, 'measure')} with {shared}{left}:\n  {each}"
+        shared = "one set of maps"
+        if self.measures.share == "loadings":
+            shared = "one loading per person and component"
+        cohorts = "\n  ".join(map(repr, self.cohorts.values()))
+        left_out = f"; left out: {some(self.left_out, 10)}" if self.left_out else ""
+        return f"{plural(self.measures.n, 'measure')} with {shared}{left_out}:\n  {cohorts}"
 
 
 def join_measures(
@@ -490,7 +509,8 @@ def join_measures(
     Examples
     --------
     >>> import icofactor as ico
-    >>> a, b = (ico.simulate_cohort(20, 3, kind, mesh="fsaverage3") for kind in ("thickness", "myelin"))
+    >>> a = ico.simulate_cohort(20, 3, "thickness", mesh="fsaverage3")
+    >>> b = ico.simulate_cohort(20, 3, "myelin", mesh="fsaverage3")
     >>> joined = ico.join_measures({"thickness": a, "myelin": b}, share="maps", scale="variance")
     >>> model = ico.CorticalFactorization(3, n_starts=2, level=1).fit(joined)
     >>> model.loadings_.shape, model.components_.shape
@@ -501,154 +521,150 @@ def join_measures(
     check_value("share", share, OneOf(SHARES))
     check_value("scale", scale, OneOf(SCALES))
     check_value("missing", missing, OneOf(("raise", "skip")))
-    _check(measures, share)
-    units = tuple(str(getattr(one, "units", "")) for one in measures.values())
-    joint = Measures(tuple(measures), units, share, scale, _weights(weights, tuple(measures)))  # type: ignore[arg-type]
-    cohorts, left_out = _matched(measures, missing)
+    problems = [f"must be name → cohort, as {{'thickness': cohort}}; found {shown(measures)}"]
+    if isinstance(measures, Mapping) and measures:
+        problems = [
+            _problem_of_name(name, measures) or _problem_of_cohort(name, cohort, share)
+            for name, cohort in measures.items()
+        ]
+    for problem in filter(None, problems):
+        raise ArgumentError("measures", problem)
+    check_sites_alike(measures)
+    names = tuple(measures)
+    units = tuple(str(getattr(cohort, "units", "")) for cohort in measures.values())
+    numbers = _check_weights(weights, names)
+    joint = Measures(names, units, share, scale, numbers)  # type: ignore[arg-type]
+    cohorts, left_out = _match_people(measures, missing)
     return JoinedCohort(cohorts, joint, left_out)
 
 
-def _check(measures: Any, share: str) -> None:
-    """Refuse what are not cohorts of one mesh and hemisphere under names that files may have."""
-    if not isinstance(measures, Mapping) or not measures:
-        found = "none" if isinstance(measures, Mapping) else type(measures).__name__
-        raise ArgumentError(
-            "measures", Phrase(found), "name → cohort, e.g. {{'thickness': cohort}}"
-        )
-    for name, one in measures.items():
-        if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
-            raise ArgumentError(
-                "measures", name, "names of letters and digits, because file names contain them"
-            )
-        if twice := [
-            other for other in measures if other != name and str(other).lower() == name.lower()
-        ]:
-            expected = "names that differ in more than case: on Windows and macOS their files would be the same"
-            raise ArgumentError("measures", [name, *twice], expected)
-        if not all(
-            hasattr(one, part) for part in ("subjects", "sites", "X", "participants", "provenance")
-        ):
-            raise ArgumentError(
-                "measures", Phrase(f"a {type(one).__name__} as {name!r}"), "cohorts"
-            )
-        if getattr(one.X, "adjustments", ()) or measures_of(one) is not None:
-            what = "unadjusted cohorts: join them first, then regress out covariates and scanners"
-            raise ArgumentError(
-                "measures", Phrase(f"{name!r}, which is joined or adjusted already"), what
-            )
-        if share == "maps" and MEASURE in one.participants:
-            what = f"tables without a column {MEASURE!r}, which icofactor adds"
-            raise ArgumentError("measures", Phrase(f"one in {name!r}"), what)
-    check_sites_alike(measures)
+def _problem_of_name(
+    name: Any,
+    measures: Mapping[str, Any],
+) -> str:
+    """Say why the names of files cannot contain the name of a measure; "" if they can."""
+    if not isinstance(name, str) or not re.fullmatch("[0-9A-Za-z]+", name):
+        text = "names must be letters and digits, because file names contain them"
+        return f"{text}; found {shown(name)}"
+    # Files are named after measures.
+    if sum(name.lower() == str(other).lower() for other in measures) > 1:
+        text = f"the name {name!r} differs from another one only in case"
+        return f"{text}, so files would be the same on Windows and macOS"
+    return ""
+
+
+def _problem_of_cohort(
+    name: str,
+    cohort: Any,
+    share: str,
+) -> str:
+    """Say why something is not a cohort, or cannot be joined; "" if it can."""
+    # Stored, joined and adjusted cohorts are all accepted.
+    if not all(hasattr(cohort, attribute) for attribute in _COHORT):
+        return f"{name!r} is no cohort but a {type(cohort).__name__}"
+    # Adjustments are estimated per measure, after joining.
+    if getattr(cohort.X, "adjustments", ()) or measures_of(cohort) is not None:
+        text = f"{name!r} is joined or adjusted already: join measures first"
+        return f"{text}, then regress out covariates and scanners"
+    if share == "maps" and MEASURE in cohort.participants:
+        return f"the table of {name!r} has a column {MEASURE!r}, which icofactor adds; rename it"
+    return ""
 
 
 def check_sites_alike(measures: Mapping[str, Any]) -> None:
-    """Refuse cohorts, by whichever names, that are not on one mesh."""
-    (first, reference), *others = measures.items()
-    for name, one in others:
-        if one.hemisphere == reference.hemisphere and same_sites(one.sites, reference.sites):
+    """Raise an error for cohorts that are not on one mesh."""
+    (first, reference), *following = measures.items()
+    for name, cohort in following:
+        is_same_side = cohort.hemisphere == reference.hemisphere
+        if is_same_side and same_sites(cohort.sites, reference.sites):
             continue
+        region = only_in_one(reference.sites.regions, cohort.sites.regions)
         mesh = mesh_name_of(reference.sites)
-        if reference.sites.regions is not None or one.sites.regions is not None:
-            lost = only_in_one(reference.sites.regions, one.sites.regions)
-            remedy = (
-                "give both in the same regions, in one order"
-                if lost is None
-                else (
-                    f"only one has a region {literal(lost)}: name regions alike, or give their atlas ({{parcels}})"
-                )
-            )
-        elif mesh_name_of(one.sites) != mesh:
-            remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {literal(mesh)})"
-        elif one.hemisphere != reference.hemisphere:
-            remedy = "read the same hemispheres of both ({hemisphere='left'})"
-        else:
-            remedy = "their vertices lie elsewhere or in another order, so resample one first"
-        on = [
-            f"{literal(n)} is on {literal(_place(c))}" for n, c in ((first, reference), (name, one))
-        ]
-        raise ArgumentError(
-            "measures", None, f"Measures must be on one mesh: {', '.join(on)}; {remedy}"
-        )
+        remedy = f"resample one first (icofactor prepare INPUT -o STORE --resample-to {mesh})"
+        if region is not None:
+            remedy = f"only one has a region {region}: give their atlas with --parcels (parcels=)"
+        elif not is_same_side:
+            remedy = "read the same hemisphere of both with --hemisphere (hemisphere=)"
+        text = f"must be on one mesh: {first} is on {_describe_sites(reference)}, {name} on"
+        raise ArgumentError("measures", f"{text} {_describe_sites(cohort)}; {remedy}")
 
 
-def _place(cohort: Any) -> str:
-    sites, side = cohort.sites, cohort.hemisphere
-    where = (
-        mesh_name_of(sites) if sites.regions is None else f"{sites.n} regions of {sites.regions}"
-    )
-    return f"{where} ({'both hemispheres' if side == 'both' else f'{side} hemisphere'})"
+def _describe_sites(cohort: Any) -> str:
+    return f"{cohort.sites.regions or mesh_name_of(cohort.sites)} (hemisphere {cohort.hemisphere})"
 
 
-def _matched(
-    measures: Mapping[str, Any], missing: str
+def _match_people(
+    measures: Mapping[str, Any],
+    missing: str,
 ) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """The cohorts of the people who have every measure, in the order of the first; who lacks which."""
-    rows: dict[str, dict[str, int]] = {}
-    everyone: dict[str, str] = {}
-    for name, one in measures.items():
-        keys = list(map(bare, one.subjects))
-        rows[name] = {key: row for row, key in enumerate(keys)}
-        if len(rows[name]) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            same = [str(who) for who, key in zip(one.subjects, keys, strict=True) if key == twice]
-            what = f"{literal(name.capitalize())} has {literal(' and '.join(same))}, which are one person in other "
-            raise ArgumentError("measures", None, what + "measures: rename them")
-        everyone |= {
-            key: str(who)
-            for key, who in zip(keys, one.subjects, strict=True)
-            if key not in everyone
-        }
-    lacks = {
-        who: tuple(name for name in rows if key not in rows[name]) for key, who in everyone.items()
-    }
-    left_out = {who: lacking for who, lacking in lacks.items() if lacking}
-    if len(left_out) == len(everyone):
-        raise ArgumentError(
-            "measures", None, "The measures have no person in common: names of people must agree"
-        )
-    if left_out and missing == "raise":
-        listed = some([f"{who} ({', '.join(lacking)})" for who, lacking in left_out.items()], 10)
-        what = (
-            f"Some people lack a measure, {len(left_out)} of {len(everyone)}: {literal(listed)}; "
-        )
-        raise ArgumentError("missing", None, what + "{missing='skip'} leaves them out")
-    kept = [key for key in next(iter(rows.values())) if everyone[key] not in left_out]
-    chosen = {name: [rows[name][key] for key in kept] for name in measures}
-    whole = {name: chosen[name] == list(range(len(one.subjects))) for name, one in measures.items()}
-    return {
-        name: one if whole[name] else one[chosen[name]] for name, one in measures.items()
-    }, left_out
+    """Return the cohorts of the people with every measure, and who lacks which.
 
-
-def _weights(weights: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
-    given = {} if weights is None else weights
-    if not isinstance(given, Mapping):
-        raise ArgumentError("weights", Phrase(type(given).__name__), "measure → number")
-    for name, value in given.items():
-        if name not in names:
-            raise ArgumentError("weights", name, f"of the measures {literal(', '.join(names))}")
-        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
-            value, bool
-        )
-        if not number or not 0 < value < np.inf:
-            raise ArgumentError(
-                "weights", Phrase(f"{value!r} for {literal(name)}"), "numbers above 0"
-            )
-    return np.array([float(given.get(name, 1.0)) for name in names])
-
-
-def _one_table(cohorts: Mapping[str, Any]) -> dict[str, Any]:
-    """The participants' tables as one; a column that another measure's table holds otherwise is
-    named after that.
+    People are in the order of the first measure.
     """
-    (_, first), *others = cohorts.items()
-    table = dict(first.participants)
-    for measure, one in others:
-        for name, values in one.participants.items():
-            if name == PERSON and name in table:
-                continue
-            same = name in table and list(map(str, table[name])) == list(map(str, values))
-            if not same:
-                table[f"{name}_{measure}" if name in table else name] = values
+    rows = {name: _rows_by_person(name, cohort) for name, cohort in measures.items()}
+    subjects = [str(subject) for cohort in measures.values() for subject in cohort.subjects]
+    # The name of a person is that of the first measure that has it.
+    names = {bare(subject): subject for subject in reversed(subjects)}
+    # All that somebody lacks is listed, not only the first measure.
+    left_out = {}
+    for key in dict.fromkeys(map(bare, subjects)):
+        lacking = tuple(measure for measure in rows if key not in rows[measure])
+        if lacking:
+            left_out[names[key]] = lacking
+    if len(left_out) == len(names):
+        raise ArgumentError("measures", "have no person in common: names of people must agree")
+    if left_out and missing == "raise":
+        people = [f"{subject} ({', '.join(lacking)})" for subject, lacking in left_out.items()]
+        text = f"{len(left_out)} of {len(names)} people lack a measure: {some(people, 10)}"
+        raise ArgumentError("missing", f"{text}; --missing skip (missing='skip') leaves them out")
+    common = [key for key in next(iter(rows.values())) if names[key] not in left_out]
+    cohorts = {}
+    for name, cohort in measures.items():
+        chosen = [rows[name][key] for key in common]
+        # A whole cohort is not copied.
+        is_whole = chosen == list(range(len(cohort.subjects)))
+        cohorts[name] = cohort if is_whole else cohort[chosen]
+    return cohorts, left_out
+
+
+def _rows_by_person(
+    measure: str,
+    cohort: Any,
+) -> dict[str, int]:
+    """Return the row of each person of a cohort, by name without "sub-"."""
+    names = [bare(subject) for subject in cohort.subjects]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        text = f"{measure} has {some(repeated)} with and without 'sub-', one person elsewhere"
+        raise ArgumentError("measures", f"{text}: rename them")
+    return {name: row for row, name in enumerate(names)}
+
+
+def _check_weights(
+    weights: Any,
+    names: tuple[str, ...],
+) -> NDArray[np.float64]:
+    """Return the weight of each measure."""
+    weights = {} if weights is None else weights
+    if not isinstance(weights, Mapping) or not set(weights) <= set(names):
+        text = f"must be measure → number, for {', '.join(names)}"
+        raise ArgumentError("weights", f"{text}; found {shown(weights)}")
+    for weight in weights.values():
+        check_value("weights", weight, Number(positive=True))
+    return np.array([float(weights.get(name, 1.0)) for name in names])
+
+
+def _joined_table(cohorts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the participants' tables as one.
+
+    A column with other values than that of an earlier measure is named after its measure.
+    """
+    table: dict[str, Any] = {}
+    for measure, cohort in cohorts.items():
+        for name, values in cohort.participants.items():
+            if name not in table:
+                table[name] = values
+            # Names of people may be written with sub- in one table and without in another.
+            elif name != PERSON and list(map(str, table[name])) != list(map(str, values)):
+                table[f"{name}_{measure}"] = values
     return table

@@ -10,18 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import UNSAFE, ArgumentError, Phrase
+from icofactor.errors import UNSAFE, ArgumentError, shown
 from icofactor.io.tables import MAX_CELL
 from icofactor.sphere.names import MESHES
 
+# Longer names of subjects and measures fit no table or page.
 _MAX_NAME = 200
 _CONTROLS = "tabs, line breaks and control characters"
-_FINITE = "finite or missing in every column"
 _BIDS_SUBJECT = re.compile(r"(?:^|(?<=[._]))sub-[0-9A-Za-z]+")
 _HCP_SUBJECT = re.compile(r"^\d{6}(?=[._])")
 _SESSION = re.compile(r"ses-[0-9A-Za-z]+")
+# Words of file names that never name a subject.
 _NO_SUBJECT = re.compile(
-    r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|mesh|resampled|smooth(ed)?|map|native|\d+mm|rsl|rms|mid|surface|",
+    r"fwhm\d+|fsaverage\d?|\d+k|fs|LR|BC|MSMAll|MSMSulc|sulc|mesh|resampled|smooth(ed)?"
+    r"|map|native|\d+mm|rsl|rms|mid|surface|",
     re.IGNORECASE,
 )
 _FSAVERAGE = re.compile(r"(?:^|[._-])(fsaverage[3-7]?)(?=[._-]|$)")
@@ -29,8 +31,10 @@ _SMOOTHING = re.compile(r"(?:^|[._-])fwhm(\d+)(?=[._-]|mm)")
 _DENSITY = re.compile(r"_den-(\d+k?)(?=_)")
 _FS_LR = re.compile(r"(?:^|[._])(\d+k)_fs_LR|space-fsLR_(?:.*_)?den-(\d+k)")
 _CAT12 = re.compile(r"\.resampled(_32k)?\.(?=.+\.gii$)")
+# Surfaces of fs_LR by the number of grayordinates in BIDS names.
 _GRAYORDINATES = {"91k": "32k", "170k": "59k"}
 _DENSITIES = {mesh.density: mesh.name for mesh in MESHES.values() if mesh.space == "fsaverage"}
+# Measures that names may contain, and their units.
 _UNITS = {
     "thickness": "mm",
     "corrthickness": "mm",
@@ -41,6 +45,7 @@ _UNITS = {
     "reho": "Kendall's W",
     "alff": "a.u.",
 }
+# Other words for measures.
 _MEASURES = {
     "myelinmap": "myelin",
     "curvature": "curv",
@@ -50,9 +55,12 @@ _MEASURES = {
 }
 
 
-def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **words: str) -> None:
-    """Refuse names and cells that no table, page or terminal could show, before hours of work end
-    in one.
+def check_words(
+    subjects: Sequence[str],
+    participants: Mapping[str, Any],
+    **words: str,
+) -> None:
+    """Raise an error for names and cells that no table, page or terminal could show.
 
     Parameters
     ----------
@@ -60,181 +68,186 @@ def check_words(subjects: Sequence[str], participants: Mapping[str, Any], **word
     """
     for name in subjects:
         if not 0 < len(name) <= _MAX_NAME or not name.isprintable() or not name.strip():
-            raise ArgumentError(
-                "subjects", name[:80], f"named by 1 to {_MAX_NAME} printable characters"
-            )
+            text = f"names must have 1 to {_MAX_NAME} printable characters"
+            raise ArgumentError("subjects", f"{text}; found {shown(name[:80])}")
     for argument, word in words.items():
-        if UNSAFE.search(word) or len(word) > _MAX_NAME:
-            raise ArgumentError(
-                argument, word[:80], f"at most {_MAX_NAME} characters without {_CONTROLS}"
-            )
+        _check_text(argument, word, _MAX_NAME)
     for column, values in participants.items():
-        numbers = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
-        for cell in (
-            str(column),
-            *([] if numbers else (value for value in values if isinstance(value, str))),
-        ):
-            if UNSAFE.search(cell) or len(cell) > MAX_CELL:
-                expected = f"free of {_CONTROLS}, and each cell of at most {MAX_CELL} characters"
-                raise ArgumentError("participants", cell[:80], expected)
-        known = values[np.isinf(values)] if numbers else values
-        for value in known:
+        is_numeric = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+        cells = [] if is_numeric else [value for value in values if isinstance(value, str)]
+        for cell in (str(column), *cells):
+            _check_text("participants", cell, MAX_CELL)
+        for value in values[np.isinf(values)] if is_numeric else values:
             if isinstance(value, float | np.floating) and math.isinf(value):
-                raise ArgumentError("participants", Phrase(f"{value} in {column!r}"), _FINITE)
+                text = f"numbers must be finite or missing; column {shown(column)} contains {value}"
+                raise ArgumentError("participants", text)
+
+
+def _check_text(argument: str, text: str, limit: int) -> None:
+    """Raise an error for text that is too long, or has characters that cannot be shown."""
+    if UNSAFE.search(text) or len(text) > limit:
+        problem = f"must have at most {limit} characters, without {_CONTROLS}"
+        raise ArgumentError(argument, f"{problem}; found {shown(text[:80])}")
 
 
 def subject_of(path: Path) -> str | None:
-    """The subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
+    """Return the subject by the conventions of FreeSurfer, the HCP and BIDS, or None."""
     folders = path.parts[:-1]
     named = _BIDS_SUBJECT.search(path.name)
-    if (
-        len(folders) >= 2
-        and folders[-1] == "surf"
-        and named is None
-        and _CAT12.search(path.name) is None
-    ):
-        if (
-            len(folders) >= 3
-            and _SESSION.fullmatch(folders[-2])
-            and _BIDS_SUBJECT.fullmatch(folders[-3])
-        ):
+    is_resampled = _CAT12.search(path.name) is not None
+    if len(folders) >= 2 and folders[-1] == "surf" and named is None and not is_resampled:
+        in_session = len(folders) >= 3 and _SESSION.fullmatch(folders[-2])
+        if in_session and _BIDS_SUBJECT.fullmatch(folders[-3]):
             return folders[-3]
         return folders[-2]
     if "MNINonLinear" in folders[1:]:
         return folders[folders.index("MNINonLinear") - 1]
-    found = named or _HCP_SUBJECT.search(path.name)
-    if found:
-        return found[0]
+    match = named or _HCP_SUBJECT.search(path.name)
+    if match:
+        return match[0]
     return next((folder for folder in reversed(folders) if _BIDS_SUBJECT.fullmatch(folder)), None)
 
 
 def subjects_of(
-    paths: Sequence[Path], stems: Sequence[str], known: Set[str] = frozenset()
+    paths: Sequence[Path],
+    stems: Sequence[str],
+    listed: Set[str] = frozenset(),
 ) -> list[str]:
-    """Subjects of files that belong together.
+    """Return the subjects of files that belong together.
 
-    Where no convention tells, the part of the names that differs does: the stem (the name without
-    hemisphere and ending) less what all stems end with, and less what all begin with up to the last
-    word for a measure, smoothing or mesh; or, when all stems are alike, the last folder that
-    differs. Of one subject alone the stem less such words, else the folder.
+    Where no convention tells, subjects are the part of the stems that differs: the stem without
+    what all stems end with, and without what all begin with up to the last word for a measure,
+    smoothing or mesh. If all stems are alike, it is the last folder that differs.
 
     Parameters
     ----------
-    known : names of subjects, without "sub-"; where they are the names less all that is common, or
-        less nothing, that is taken.
+    stems : names of the files without hemisphere and ending.
+    listed : names of subjects, without "sub-". If they are the stems without all that is common,
+        or the whole stems, that is taken.
     """
-    stems = [
-        path.name[found.end() : -4] if (found := _CAT12.search(path.name)) else stem
-        for path, stem in zip(paths, stems, strict=True)
-    ]
-    told = [subject_of(path) for path in paths]
-    if len(paths) > 1 and len(set(told)) == 1 and {path.parent.name for path in paths} == {"surf"}:
-        # one folder of everyone's maps, not a subject's: unless it holds one subject's maps of
-        # several kinds
-        apart = _told_apart(list(paths), stems, known)
-        if len({path.parent for path in paths}) == 1 and not any(map(_says_nothing, apart)):
-            return apart
-    rest = [i for i, name in enumerate(told) if name is None]
-    if rest:
-        names = _told_apart([paths[i] for i in rest], [stems[i] for i in rest], known)
-        for i, name in zip(rest, names, strict=True):
-            told[i] = name
-    return [str(name) for name in told]
+    stems = [_without_cat12(path, stem) for path, stem in zip(paths, stems, strict=True)]
+    subjects = [subject_of(path) for path in paths]
+    folders = {path.parent for path in paths}
+    # mris_preproc and users put the maps of everyone into one folder.
+    is_one_surf = len(folders) == 1 and next(iter(folders)).name == "surf"
+    if len(paths) > 1 and len(set(subjects)) == 1 and is_one_surf:
+        # A folder "surf" with everyone's maps is not a subject's folder, unless it holds several
+        # kinds of maps of one subject.
+        differing = _differing_parts(list(paths), stems, listed)
+        if not any(map(_is_generic, differing)):
+            return differing
+    unnamed = [i for i, subject in enumerate(subjects) if subject is None]
+    if unnamed:
+        names = _differing_parts([paths[i] for i in unnamed], [stems[i] for i in unnamed], listed)
+        for i, name in zip(unnamed, names, strict=True):
+            subjects[i] = name
+    return [str(subject) for subject in subjects]
 
 
-def _told_apart(paths: list[Path], stems: list[str], known: Set[str] = frozenset()) -> list[str]:
+def _without_cat12(
+    path: Path,
+    stem: str,
+) -> str:
+    """Return what follows CAT12's prefix in a file name, else the stem."""
+    match = _CAT12.search(path.name)
+    return stem if match is None else path.name[match.end() : -len(".gii")]
+
+
+def _differing_parts(
+    paths: list[Path],
+    stems: list[str],
+    listed: Set[str] = frozenset(),
+) -> list[str]:
+    """Return the part of the stems, or else of the folders, in which files differ."""
     if len(set(stems)) > 1:
-        pieces = [re.split(r"([._])", stem) for stem in stems]
-        end = _shared([p[::-1] for p in pieces])
-        start = _shared([p[: len(p) - end] for p in pieces])
-        words = pieces[0][:start:2]
-        kept = next((2 * i for i in range(len(words), 0, -1) if _says_nothing(words[i - 1])), 0)
-        cuts = [(kept, end), (start, end), (0, end), (0, 0)]
-        named = [["".join(p[first : len(p) - last]) for p in pieces] for first, last in cuts]
-        return (
-            next((names for names in named if not known.isdisjoint(names)), named[0])
-            if known
-            else named[0]
-        )
+        words = [re.split(r"([._])", stem) for stem in stems]
+        end = _n_shared([word[::-1] for word in words])
+        start = _n_shared([word[: len(word) - end] for word in words])
+        common = words[0][:start:2]
+        generic = [i for i, word in enumerate(common, 1) if _is_generic(word)]
+        after_generic = 2 * generic[-1] if generic else 0
+        # From the shortest name to the whole stem; the table of participants decides.
+        candidates = [
+            ["".join(word[first : len(word) - last]) for word in words]
+            for first, last in ((after_generic, end), (start, end), (0, end), (0, 0))
+        ]
+        fitting = (names for names in candidates if not listed.isdisjoint(names))
+        return next(fitting, candidates[0])
     depth = min(len(path.parts) for path in paths)
-    for up in range(2, depth + 1):
-        folders = [path.parts[-up] for path in paths]
+    # The names are the same in all folders, so the folders name subjects.
+    for level in range(2, depth + 1):
+        folders = [path.parts[-level] for path in paths]
         if len(set(folders)) > 1:
             return folders
     return [
-        _named(stem) or path.parent.name or stem for path, stem in zip(paths, stems, strict=True)
+        _specific_part(stem) or path.parent.name or stem
+        for path, stem in zip(paths, stems, strict=True)
     ]
 
 
-def _shared(pieces: list[list[str]]) -> int:
-    """How many pieces all begin with, each word with the separator after it; something is left of
-    each.
-    """
+def _n_shared(words: list[list[str]]) -> int:
+    """Return how many words and separators all begin with, leaving something of each."""
     n = 0
-    while all(len(p) > n + 1 for p in pieces) and len({p[n] for p in pieces}) == 1:
+    while all(len(word) > n + 1 for word in words) and len({word[n] for word in words}) == 1:
         n += 1
     return n - n % 2
 
 
-def _says_nothing(word: str) -> bool:
+def _is_generic(word: str) -> bool:
     """Whether a word is for a measure, smoothing or mesh, not for a subject."""
     return measure_of(word) is not None or _NO_SUBJECT.fullmatch(word) is not None
 
 
-def _named(stem: str) -> str:
-    """A stem without the words at its end that name no subject, so that one file is called as among
-    others.
-    """
-    pieces = re.split(r"([._-])", stem)
-    while pieces and _says_nothing(pieces[-1]):
-        del pieces[-2:]
-    while pieces and _says_nothing(pieces[0]):
-        del pieces[:2]
-    return "".join(pieces)
+def _specific_part(stem: str) -> str:
+    """Return a stem without words at its ends that name no subject."""
+    words = re.split(r"([._-])", stem)
+    while words and _is_generic(words[-1]):
+        del words[-2:]
+    while words and _is_generic(words[0]):
+        del words[:2]
+    return "".join(words)
 
 
 def mesh_of(name: str) -> str | None:
-    """The standard mesh a name tells of: "fsaverage5", ..., "fsLR32k", ("fsLR" without a density),
-    or None.
-    """
+    """Return the standard mesh in a file name: "fsaverage5", "fsLR32k", "fsLR", or None."""
     if "fs_LR" in name or "space-fsLR" in name:
-        told = _FS_LR.search(name)
-        density = "" if told is None else told[1] or told[2]
+        match = _FS_LR.search(name)
+        density = "" if match is None else match[1] or match[2]
         return f"fsLR{_GRAYORDINATES.get(density, density)}"
-    found = _FSAVERAGE.search(name)
-    cat12 = _CAT12.search(name)
-    if found is None and cat12 is not None:
+    match = _FSAVERAGE.search(name)
+    if match is None:
+        cat12 = _CAT12.search(name)
+        if cat12 is None:
+            return None
         return "fsLR32k" if cat12[1] else "fsaverage7"
-    if found is None:
-        return None
+    # fsaverage without a number is the full resolution, unless the density says less.
+    if match[1] != "fsaverage":
+        return match[1]
     density = _DENSITY.search(name)
-    if found[1] == "fsaverage":
-        return "fsaverage7" if density is None else _DENSITIES.get(density[1])
-    return found[1]
+    return "fsaverage7" if density is None else _DENSITIES.get(density[1])
 
 
 def measure_of(name: str) -> str | None:
-    """The measure a name tells of, e.g. "thickness", or None."""
-    tokens = set(re.split(r"[._-]", name.lower()))
-    for word in (*_MEASURES, *_UNITS):
-        if word in tokens or (word == "myelinmap" and "smoothedmyelinmap" in tokens):
-            return _MEASURES.get(word, word)
-    return None
+    """Return the measure in a file name, e.g. "thickness", or None."""
+    words = set(re.split(r"[._-]", name.lower()))
+    # An older name of the HCP.
+    if "smoothedmyelinmap" in words:
+        return "myelin"
+    word = next((word for word in (*_MEASURES, *_UNITS) if word in words), None)
+    return None if word is None else _MEASURES.get(word, word)
 
 
 def smoothing_of(name: str) -> int | None:
-    """The full width at half maximum in mm that a name tells of, as recon-all -qcache and
-    mris_preproc write it.
-    """
-    found = _SMOOTHING.search(name)
-    return None if found is None else int(found[1])
+    """Return the smoothing (FWHM in mm) in a name as FreeSurfer writes it, or None."""
+    match = _SMOOTHING.search(name)
+    return None if match is None else int(match[1])
 
 
 def modality_of(measure: str) -> str:
-    """A measure by the name a cohort gives it: "MyelinMap_BC_MSMAll" is "myelin"."""
+    """Return the name of a measure in a cohort: "myelin" for "MyelinMap_BC_MSMAll"."""
     return measure_of(measure) or measure
 
 
 def units_of(modality: str) -> str:
-    """The units such maps come in, "" when unknown."""
+    """Return the units of a measure, "" if unknown."""
     return _UNITS.get(modality.lower(), "")

@@ -1,8 +1,7 @@
-"""Rows are scans, people are groups: who was scanned when, which scans are fitted, and which rows
-belong together.
+"""Rows are scans, people are groups of rows: which scans are fitted, and which belong together.
 
-A cohort's `subjects` name its scans, no two alike. Where people were scanned several times,
-`participants` holds the person of each scan in participant_id and the session in session_id.
+A cohort's `subjects` name its scans. Where people were scanned several times, `participants` has
+the person of each scan in participant_id and the session in session_id.
 """
 
 from __future__ import annotations
@@ -18,107 +17,118 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, CohortError, counted, literal
+from icofactor.errors import ArgumentError, CohortError, plural, shown
 from icofactor.io.tables import cell_text, is_missing, is_number
 
 PERSON, SESSION, MEASURE = "participant_id", "session_id", "measure"
+# Names of the column of sessions, in lower case.
 SESSION_COLUMNS = (SESSION, "session", "ses", "visit", "visit_id", "timepoint")
-"""Names of the column of sessions, in whichever case."""
 FIT_ON = ("baseline", "one-per-person", "all")
 STREAMS = ("cross", "base", "long")
+# The warning of a fit to all scans begins with this.
 REPEATED = "people with several scans count several times"
-"""How the warning of a fit to all scans begins."""
-_CHOICES = "baseline (the first scan of each person), one-per-person (one drawn at random) or all"
 _LONG = re.compile(r"(?P<scan>.+)\.long\.(?P<base>.+)")
+# Names of scans: BIDS, and the HCP's studies of aging and development.
 _SCANS = (
     re.compile(r"(?P<person>sub-[0-9A-Za-z]+)_ses-(?P<session>[0-9A-Za-z]+)"),
-    re.compile(r"(?P<person>HC[AD]\d+)_(?P<session>V\d+)_MR"),  # Aging and Development of the HCP
+    re.compile(r"(?P<person>HC[AD]\d+)_(?P<session>V\d+)_MR"),
 )
 _BASE_NAME = re.compile(r"sub-[0-9A-Za-z]+(?=_|$)")
+# Person and session.
 Scan = tuple[str, str]
-"""Person and session."""
 
 
 def bare(subject: str) -> str:
-    """A subject's name without "sub-": some tools add it, others do not."""
+    """Return a subject's name without "sub-", which some tools add and others do not."""
     return subject.removeprefix("sub-")
 
 
 def session_key(session: str) -> str:
-    """By what sessions are compared: without "ses-" and zeros before a number."""
-    found = cell_text(session.removeprefix("ses-"))
-    return (found.lstrip("0") or "0") if found.isdecimal() else found
+    """Return a session for comparison: without "ses-" and zeros before a number."""
+    text = cell_text(session.removeprefix("ses-"))
+    return (text.lstrip("0") or "0") if text.isdecimal() else text
 
 
-def scan_name(person: str, session: str) -> str:
-    """Name of a scan: sub-01_ses-1."""
+def scan_name(
+    person: str,
+    session: str,
+) -> str:
+    """Return the name of a scan: sub-01_ses-1."""
     return f"{person}_ses-{session.removeprefix('ses-')}"
 
 
 def scan_of(name: str) -> Scan | None:
-    """Person and session that the name of a folder tells, e.g. sub-01_ses-1 or
-    sub-01_ses-1.long.sub-01; else None.
+    """Return person and session in the name of a folder, or None.
+
+    Such names are sub-01_ses-1 or, by FreeSurfer's longitudinal stream, sub-01_ses-1.long.sub-01.
     """
     long = _LONG.fullmatch(name)
     if long is not None:
-        inner, template = scan_of(long["scan"]), _BASE_NAME.match(long["base"])
+        inner = scan_of(long["scan"])
+        template = _BASE_NAME.match(long["base"])
         person = long["base"] if template is None else template[0]
+        # Both parts of the name agree: sub-01_ses-1.long.sub-01.
         if inner is not None and inner[0] == person:
             return inner
-        rest = long["scan"].removeprefix(person).strip("_-.")
-        return person, rest or long["scan"]
-    found = next((match for form in _SCANS if (match := form.fullmatch(name))), None)
-    return None if found is None else (found["person"], found["session"])
+        session = long["scan"].removeprefix(person).strip("_-.")
+        return person, session or long["scan"]
+    matches = (pattern.fullmatch(name) for pattern in _SCANS)
+    match = next(filter(None, matches), None)
+    return None if match is None else (match["person"], match["session"])
 
 
 def scans_of(names: Sequence[str]) -> dict[str, Scan]:
-    """Scans that names tell, where one of the people has several; else none. FreeSurfer's time
-    points are those of
-    the people whose base they made.
-    """
-    known = {name: scan for name in names if (scan := scan_of(name)) is not None}
-    return known if repeated(known) else {}
+    """Return the scans that names tell, if one of the people has several; else none."""
+    scans = {name: scan for name in names if (scan := scan_of(name)) is not None}
+    return scans if repeated(scans) else {}
 
 
 def repeated(scans: Mapping[str, Scan]) -> bool:
     """Whether any person has several scans."""
-    return max(Counter(person for person, _ in scans.values()).values(), default=0) > 1
+    return len({person for person, _ in scans.values()}) < len(scans)
 
 
-def streams_of(names: Sequence[str], bases: Sequence[str] = ()) -> dict[str, str]:
-    """Name of a FreeSurfer folder → its stream: cross, base or long. `bases`: names known to be
-    bases.
+def streams_of(
+    names: Sequence[str],
+    bases: Sequence[str] = (),
+) -> dict[str, str]:
+    """Return the stream of each FreeSurfer folder: cross, base or long.
+
+    Parameters
+    ----------
+    bases : names that are known to be bases.
     """
-    longs = [match for name in names if (match := _LONG.fullmatch(name))]
+    long = [match for name in names if (match := _LONG.fullmatch(name))]
     people = {scan[0] for name in names if (scan := scan_of(name)) is not None}
-    base = {match["base"] for match in longs} | people | set(bases)
-    return {
-        name: "long" if _LONG.fullmatch(name) else "base" if name in base else "cross"
-        for name in names
-    }
+    # A folder that is called like a person, beside scans of it, is its template.
+    all_bases = {match["base"] for match in long} | people | set(bases)
+    streams = {name: "base" if name in all_bases else "cross" for name in names}
+    return streams | {match[0]: "long" for match in long}
 
 
 def choose_stream(
-    names: Sequence[str], stream: str | None, where: str, bases: Sequence[str] = ()
+    names: Sequence[str],
+    stream: str | None,
+    path: str,
+    bases: Sequence[str] = (),
 ) -> list[str]:
-    """The folders of one of FreeSurfer's streams: that asked for, or the only one."""
-    if stream is not None and stream not in STREAMS:
-        raise ArgumentError("stream", stream, "'cross', 'base' or 'long'")
-    of = streams_of(names, bases)
-    counts = Counter(of.values())
+    """Return the folders of one of FreeSurfer's streams: the requested or the only one."""
+    if stream is not None:
+        check_value("stream", stream, OneOf(STREAMS))
+    streams = streams_of(names, bases)
+    counts = Counter(streams.values())
     if stream is None and len(counts) == 1:
         return list(names)
     if stream not in counts:
         listed = ", ".join(f"{kind} ({counts[kind]})" for kind in STREAMS if counts[kind])
-        what = (
-            "choose one of FreeSurfer's streams with {stream}"
-            if stream is None
-            else f"has no {stream} folders"
-        )
-        raise CohortError(where, f"{what}; there are {listed}")
-    return [name for name in names if of[name] == stream]
+        problem = f"has no {stream} folders"
+        if stream is None:
+            problem = "choose one of FreeSurfer's streams with --stream (stream=)"
+        raise CohortError(path, f"{problem}; there are {listed}")
+    return [name for name in names if streams[name] == stream]
 
 
 # ---------------------------------------------------------------------- the people of a cohort
@@ -126,15 +136,15 @@ def choose_stream(
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Who the rows of a cohort are.
+    """The people of the rows of a cohort.
 
     Attributes
     ----------
-    scans : names of the rows, no two alike.
-    persons : the person of each.
-    sessions : the session of each; None where rows are people.
-    measures : the measure of each, where scans have a row per measure: all of the first measure,
-        then of the second.
+    scans : unique names of the rows.
+    persons : person of each row.
+    sessions : session of each row; None if rows are people.
+    measures : measure of each row, if scans have a row per measure: all rows of the first measure,
+        then those of the second.
     """
 
     scans: tuple[str, ...]
@@ -143,27 +153,34 @@ class People:
     measures: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, subjects: Sequence[str], participants: Mapping[str, Any]) -> People:
-        """From a cohort's names and table. Without a column of sessions, scans of one person are
-        told apart by name.
+    def of(
+        cls,
+        subjects: Sequence[str],
+        participants: Mapping[str, Any],
+    ) -> People:
+        """Return the people of a cohort, from its names and its table.
+
+        Without a column of sessions, scans of one person are told apart by name.
         """
-        names = tuple(map(str, subjects))
-        measures = _measures(names, participants)
-        scans = (
-            names
-            if measures is None
-            else tuple(map(str.removesuffix, names, (f"_{one}" for one in measures)))
-        )
+        rows = tuple(map(str, subjects))
+        measures = _measures_of_rows(rows, participants)
+        scans = rows
+        if measures is not None:
+            scans = tuple(
+                row.removesuffix(f"_{measure}") for row, measure in zip(rows, measures, strict=True)
+            )
         persons = tuple(map(_text, participants.get(PERSON, scans)))
-        if len(persons) != len(names) or list(map(bare, persons)) == list(map(bare, scans)):
-            return cls(names, scans, None, measures)
+        # Names that differ only by "sub-" are the same people.
+        if len(persons) != len(rows) or list(map(bare, persons)) == list(map(bare, scans)):
+            return cls(rows, scans, None, measures)
         columns = {str(column).lower(): column for column in reversed(list(participants))}
         column = next((columns[name] for name in SESSION_COLUMNS if name in columns), None)
         sessions = scans if column is None else tuple(map(_text, participants[column]))
-        known = set(zip(persons, sessions, measures or sessions, strict=True))
-        if any(map(is_missing, sessions)) or len(known) < len(names):
+        unique = set(zip(persons, sessions, measures or sessions, strict=True))
+        # Sessions that do not tell scans apart are of no use.
+        if any(map(is_missing, sessions)) or len(unique) < len(rows):
             sessions = scans
-        return cls(names, persons, sessions, measures)
+        return cls(rows, persons, sessions, measures)
 
     @property
     def n(self) -> int:
@@ -172,7 +189,7 @@ class People:
 
     @property
     def n_scans(self) -> int:
-        """Number of scans, of whichever number of measures."""
+        """Number of scans, however many measures they have."""
         return len(self.scans) // len(set(self.measures or ("",)))
 
     @property
@@ -182,162 +199,140 @@ class People:
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """The first columns of tables: participant_id, session_id where scans are not people,
-        measure of several.
-        """
-        more = {SESSION: self.sessions, MEASURE: self.measures}
-        return {
-            PERSON: list(self.persons),
-            **{name: list(values) for name, values in more.items() if values},
-        }
+        """First columns of tables: participant_id, and session_id and measure if there are any."""
+        columns = {PERSON: self.persons, SESSION: self.sessions, MEASURE: self.measures}
+        return {name: list(values) for name, values in columns.items() if values}
 
     @property
     def known(self) -> dict[str, Scan]:
-        """Scan → person and session; empty where rows are people."""
-        sessions = self.sessions or ()
-        return {
-            scan: (who, when)
-            for scan, who, when in zip(self.scans, self.persons, sessions, strict=bool(sessions))
-        }
+        """Scan → person and session; empty if rows are people."""
+        if self.sessions is None:
+            return {}
+        people = zip(self.persons, self.sessions, strict=True)
+        return dict(zip(self.scans, people, strict=True))
 
     def __getitem__(self, rows: Sequence[int]) -> People:
-        some_of: Any = lambda values: None if values is None else tuple(values[row] for row in rows)
-        return People(*map(some_of, (self.scans, self.persons, self.sessions, self.measures)))
+        columns = (self.scans, self.persons, self.sessions, self.measures)
+        subset: list[Any] = [
+            None if values is None else tuple(values[row] for row in rows) for values in columns
+        ]
+        return People(*subset)
 
     def __str__(self) -> str:
-        return counted(self.n_scans, "subject") if not self.repeated else self.as_scans
+        return self.as_scans if self.repeated else plural(self.n_scans, "subject")
 
     @property
     def as_scans(self) -> str:
         """40 scans of 8 people."""
-        return (
-            f"{counted(self.n_scans, 'scan')} of {self.n} {'person' if self.n == 1 else 'people'}"
-        )
+        people = "person" if self.n == 1 else "people"
+        return f"{plural(self.n_scans, 'scan')} of {self.n} {people}"
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else cell_text(value)
 
 
-def _measures(names: Sequence[str], participants: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The measure of each row, where rows are named after it, as those of joined measures are."""
-    found = tuple(map(str, participants.get(MEASURE, ())))
-    named = len(found) == len(names) > 0 and all(
-        map(str.endswith, names, (f"_{one}" for one in found))
-    )
-    return found if named else None
+def _measures_of_rows(
+    rows: Sequence[str],
+    participants: Mapping[str, Any],
+) -> tuple[str, ...] | None:
+    """Return the measure of each row if rows are named after it, as those of joined measures."""
+    measures = tuple(map(str, participants.get(MEASURE, ())))
+    if not rows or len(measures) != len(rows):
+        return None
+    # A column "measure" of the user has another meaning.
+    is_named = all(row.endswith(f"_{measure}") for row, measure in zip(rows, measures, strict=True))
+    return measures if is_named else None
 
 
 def people_of(cohort: Any) -> People | None:
-    """The people of a cohort; None for an array, of which nothing is known."""
+    """Return the people of a cohort; None for an array, of which nothing is known."""
     subjects = subject_names(cohort)
     return None if subjects is None else People.of(subjects, getattr(cohort, "participants", {}))
 
 
 def warn_of_repeated(cohort: Any) -> None:
-    """Say that a fit takes all rows it is given, where some are scans of one person."""
+    """Warn that a fit uses all rows, if some are scans of one person."""
     people = people_of(cohort)
     if people is not None and people.repeated:
-        remedy = "fit one scan per person, e.g. fit_cohort(..., fit_on='baseline'), or ignore this warning to fit all"
-        warnings.warn(
-            f"{REPEATED} in this fit ({people.as_scans}): {remedy}", UserWarning, stacklevel=5
-        )
+        remedy = "fit one scan per person, e.g. fit_cohort(..., fit_on='baseline'), or ignore this"
+        text = f"{REPEATED} in this fit ({people.as_scans}): {remedy} warning to fit all"
+        warnings.warn(text, UserWarning, stacklevel=5)
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
-    """A key by which session 2 comes before session 10."""
-    parts = re.split(r"(\d+)", text)
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
+    """Return a key that sorts session 2 before session 10."""
+    words = filter(None, re.split(r"(\d+)", text))
+    return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
-@dataclass(frozen=True)
-class FitOn:
-    """Which scans are fitted.
-
-    Attributes
-    ----------
-    which : "baseline", "one-per-person", "all"; None where nobody has several.
-    order : column by which the first scan of a person is found; by the name of its session when
-        None.
-    seed : of the draw of one scan per person.
-    """
-
-    which: str | None = None
-    order: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.which is not None and self.which not in FIT_ON:
-            raise ArgumentError("fit_on", self.which, "'baseline', 'one-per-person' or 'all'")
-        if self.order is not None and self.which != "baseline":
-            raise ArgumentError(
-                "order", None, "{order} chooses the first scan; use it with {fit_on='baseline'}"
-            )
-
-    def rows(self, people: People, participants: Mapping[str, Any]) -> NDArray[np.int64]:
-        """Rows to fit, in order; refuses repeated scans without a choice."""
-        if people.measures is not None:  # the same scans of every measure
-            n, n_rows = people.n_scans, len(people.scans)
-            table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
-            chosen = self.rows(replace(people[range(n)], measures=None), table)
-            return np.concatenate([chosen + before for before in range(0, n_rows, n)])
-        key = None if self.order is None else _order_key(self.order, people, participants)
-        everyone = np.arange(len(people.scans))
-        if not people.repeated or self.which == "all":
-            return everyone
-        if self.which is None:
-            raise ArgumentError(
-                "fit_on",
-                None,
-                f"There are {people.as_scans}: choose with {{fit_on}} what to fit: {_CHOICES}",
-            )
-        of: dict[str, list[int]] = {}
-        for row, person in enumerate(people.persons):
-            of.setdefault(person, []).append(row)
-        if self.which == "one-per-person":
-            rng = np.random.default_rng(self.seed)
-            return np.sort([rows[int(rng.integers(len(rows)))] for rows in of.values()])
-        sessions = people.sessions or people.scans
-        first = lambda row: (
-            () if key is None else (key[row],),
-            natural(session_key(sessions[row])),
+def _rows_to_fit(
+    people: People,
+    participants: Mapping[str, Any],
+    fit_on: str | None,
+    order: str | None,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Return the rows to fit, in order; raise an error for repeated scans without a choice."""
+    if people.measures is not None:
+        # The same scans of every measure.
+        n = people.n_scans
+        table = {name: values[:n] for name, values in participants.items() if name != MEASURE}
+        scans = replace(people[range(n)], measures=None)
+        rows = _rows_to_fit(
+            scans,
+            table,
+            fit_on,
+            order,
+            seed,
         )
-        return np.sort([min(rows, key=first) for rows in of.values()])
+        return np.concatenate([rows + start for start in range(0, len(people.scans), n)])
+    # Without sessions, the names of scans order them.
+    sessions = [natural(session_key(session)) for session in people.sessions or people.scans]
+    keys: list[Any] = sessions
+    if order is not None:
+        values = _order_keys(order, people, participants)
+        keys = list(zip(values, sessions, strict=True))
+    if not people.repeated or fit_on == "all":
+        return np.arange(len(people.scans))
+    if fit_on is None:
+        choices = "baseline (the first scan), one-per-person (one at random) or all"
+        raise ArgumentError("fit_on", f"choose which of {people.as_scans} to fit: {choices}")
+    groups = RowGroups.of(people.persons).members
+    if fit_on == "one-per-person":
+        rng = np.random.default_rng(seed)
+        return np.sort([rows[int(rng.integers(len(rows)))] for rows in groups])
+    return np.sort([min(rows, key=keys.__getitem__) for rows in groups])
 
-    @property
-    def phrase(self) -> str:
-        """What is fitted, after "fitted on"."""
-        by = "" if self.order is None else f" by {self.order}"
-        return {
-            "baseline": f"the first scan of each person{by}",
-            "one-per-person": "one scan of each person, drawn at random",
-        }.get(self.which or "", "all of them")
 
-
-def _order_key(column: str, people: People, participants: Mapping[str, Any]) -> list[Any]:
-    cells = _known_cells(column, people, participants, "order")
+def _order_keys(
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+) -> list[Any]:
+    """Return the values of a column as keys to sort by."""
+    cells = _complete_cells(column, people, participants, "order")
+    # Ages and days are numbers, dates are text that sorts naturally.
     if all(map(is_number, cells)):
         return [float(cell) for cell in cells]
     return [natural(cell) for cell in cells]
 
 
-def _known_cells(
-    column: str, people: People, participants: Mapping[str, Any], argument: str
+def _complete_cells(
+    column: str,
+    people: People,
+    participants: Mapping[str, Any],
+    argument: str,
 ) -> list[str]:
-    """A column as text, none missing."""
-    if column not in participants:
-        listed = ", ".join(str(name) for name in participants) or "none"
-        raise ArgumentError(
-            argument, column, f"a column of the participants table ({literal(listed)})"
-        )
-    cells = [cell_text(value) for value in participants[column]]
+    """Return a column as text; raise an error if a value is missing."""
+    # A column that does not exist has no value for anybody.
+    cells = [cell_text(value) for value in participants.get(column, ["n/a"] * len(people.scans))]
     missing = [name for name, cell in zip(people.scans, cells, strict=True) if is_missing(cell)]
     if missing:
-        raise ArgumentError(
-            argument,
-            column,
-            f"a column without missing values; values are missing for {some(missing, 10)}",
-        )
+        text = f"column {shown(column)} has no value for {some(missing, 10)}"
+        if column not in participants:
+            text = f"there is no column {shown(column)}, but {some(map(str, participants), 20)}"
+        raise ArgumentError(argument, f"{text}; fill it in, or leave them out")
     return cells
 
 
@@ -346,7 +341,7 @@ def _known_cells(
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """Rows that belong together, wherever rows are split, drawn or exchanged.
+    """Rows that stay together wherever rows are split, drawn or permuted.
 
     Attributes
     ----------
@@ -357,13 +352,14 @@ class RowGroups:
 
     @classmethod
     def of(cls, labels: Sequence[Any]) -> RowGroups:
-        number: dict[Any, int] = {}
-        return cls(
-            np.array([number.setdefault(label, len(number)) for label in labels], dtype=np.int64)
-        )
+        """Return the groups of rows with equal labels."""
+        numbers: dict[Any, int] = {}
+        codes = [numbers.setdefault(label, len(numbers)) for label in labels]
+        return cls(np.array(codes, dtype=np.int64))
 
     @property
     def n(self) -> int:
+        """Number of groups."""
         return int(self.codes.max()) + 1
 
     @cached_property
@@ -373,82 +369,110 @@ class RowGroups:
         return np.split(order, np.cumsum(np.bincount(self.codes))[:-1])
 
     def resample(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Rows of as many groups as there are, drawn with replacement."""
-        return np.concatenate([self.members[g] for g in rng.integers(self.n, size=self.n)])
+        """Return the rows of as many groups as there are, drawn with replacement."""
+        return np.concatenate([self.members[group] for group in rng.integers(self.n, size=self.n)])
 
     def deal(
-        self, strata: NDArray[np.int64], n_parts: int, rng: np.random.Generator
+        self,
+        strata: NDArray[np.int64],
+        n_parts: int,
+        rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """(n_rows,) part of each row: whole groups, parts of nearly equal size overall and within
-        each stratum. A group counts to the stratum of most of its rows.
+        """Deal whole groups into parts of nearly equal size, also within each stratum.
+
+        A group belongs to the stratum of most of its rows.
+
+        Returns
+        -------
+        (n_rows,) part of each row
         """
-        own = np.array([np.bincount(strata[rows]).argmax() for rows in self.members])
-        order = np.concatenate(
-            [rng.permutation(np.flatnonzero(own == s)) for s in rng.permutation(np.unique(own))]
-        )
+        # A group in two strata counts where it has most rows.
+        stratum = np.array([np.bincount(strata[rows]).argmax() for rows in self.members])
+        # Shuffled, so that a part does not depend on the order of the rows.
+        shuffled = [
+            rng.permutation(np.flatnonzero(stratum == number))
+            for number in rng.permutation(np.unique(stratum))
+        ]
+        order = np.concatenate(shuffled)
         sizes = np.array([len(rows) for rows in self.members])
-        order = order[
-            np.argsort(-sizes[order], kind="stable")
-        ]  # large ones first, small ones even them out
-        total, inside = np.zeros(n_parts), np.zeros((n_parts, int(own.max()) + 1))
-        part = np.empty(len(self.codes), dtype=np.int64)
+        # Deal large groups first: small ones even the parts out.
+        order = order[np.argsort(-sizes[order], kind="stable")]
+        n_rows = np.zeros(n_parts)
+        n_rows_of_stratum = np.zeros((n_parts, int(stratum.max()) + 1))
+        parts = np.empty(len(self.codes), dtype=np.int64)
         for group in order:
-            chosen = np.lexsort((total, inside[:, own[group]]))[0]
-            part[self.members[group]] = chosen
-            total[chosen] += sizes[group]
-            inside[chosen, own[group]] += sizes[group]
-        return part
+            inside = n_rows_of_stratum[:, stratum[group]]
+            # Fewest rows of this stratum first, then fewest rows.
+            smallest = np.lexsort((n_rows, inside))[0]
+            parts[self.members[group]] = smallest
+            n_rows[smallest] += sizes[group]
+            inside[smallest] += sizes[group]
+        return parts
 
 
 def groups_of(
-    groups: Any, people: People | None, participants: Mapping[str, Any], n_rows: int, least: int = 2
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+    n_rows: int,
+    least: int = 2,
 ) -> RowGroups | None:
-    """Which rows belong together; None where every row stands alone.
+    """Return which rows belong together; None if every row stands alone.
 
     Parameters
     ----------
     groups : column of `participants`, one label per row, or None for the scans of a person.
-    least : groups that are needed.
+    least : smallest number of groups.
     """
-    if groups is None or (isinstance(groups, str) and groups == PERSON):
-        if people is None:
-            return None
-        labels: Sequence[Any] = [bare(person) for person in people.persons]
-    elif isinstance(groups, str):
-        if people is None:
-            raise ArgumentError(
-                "groups", groups, "one label per row, because an array has no participants table"
-            )
-        labels = _known_cells(groups, people, participants, "groups")
-    else:
-        labels = [cell_text(label) for label in groups]
-        if len(labels) != n_rows:
-            raise ArgumentError(
-                "groups", None, f"{{groups}} has {len(labels)} labels; there are {n_rows} rows"
-            )
-        if any(map(is_missing, labels)):
-            row = next(i for i, label in enumerate(labels) if is_missing(label))
-            raise ArgumentError("groups", None, f"{{groups}} is missing for row {row}")
-    if people is not None:
-        of: dict[str, set[str]] = {}
-        for person, label in zip(people.persons, labels, strict=True):
-            of.setdefault(person, set()).add(label)
-        torn = [person for person, found in of.items() if len(found) > 1]
-        if torn:
-            raise ArgumentError(
-                "groups",
-                None,
-                f"{{groups}} must not split people; several groups contain scans of {some(torn, 10)}",
-            )
-    found = RowGroups.of(labels)
-    if found.n == n_rows:
+    if people is None and (groups is None or (isinstance(groups, str) and groups == PERSON)):
         return None
-    if found.n < least:
-        what = counted(found.n, "group")
-        raise ArgumentError(
-            "groups", None, f"{{groups}} makes {what} of {n_rows} rows; at least {least} are needed"
-        )
-    return found
+    labels = _labels(groups, people, participants)
+    row_groups = RowGroups.of(labels)
+    problem = _problem_of_labels(labels, people, n_rows)
+    if not problem and row_groups.n < min(least, n_rows):
+        text = f"makes {plural(row_groups.n, 'group')} of {n_rows} rows"
+        problem = f"{text}; at least {least} are needed"
+    if problem:
+        raise ArgumentError("groups", problem)
+    return None if row_groups.n == n_rows else row_groups
+
+
+def _labels(
+    groups: Any,
+    people: People | None,
+    participants: Mapping[str, Any],
+) -> list[str]:
+    """Return the label of each row."""
+    if groups is not None and not isinstance(groups, str):
+        return [cell_text(label) for label in groups]
+    if people is None:
+        text = f"must be one label per row for an array; found {shown(groups)}"
+        raise ArgumentError("groups", text)
+    if groups is None or groups == PERSON:
+        return [bare(person) for person in people.persons]
+    return _complete_cells(groups, people, participants, "groups")
+
+
+def _problem_of_labels(
+    labels: Sequence[str],
+    people: People | None,
+    n_rows: int,
+) -> str:
+    """Say why labels cannot group rows, "" if they can: they must not split people."""
+    if len(labels) != n_rows:
+        return f"has {len(labels)} labels; there are {n_rows} rows"
+    if any(map(is_missing, labels)):
+        row = next(row for row, label in enumerate(labels) if is_missing(label))
+        return f"the label of row {row} is missing"
+    if people is None:
+        return ""
+    # A person in two groups would be on both sides of a split.
+    labels_of: dict[str, set[str]] = {}
+    for person, label in zip(people.persons, labels, strict=True):
+        labels_of.setdefault(person, set()).add(label)
+    split = [person for person, different in labels_of.items() if len(different) > 1]
+    text = f"must not split people; several groups contain scans of {some(split, 10)}"
+    return text if split else ""
 
 
 # ---------------------------------------------------------------------- both
@@ -462,53 +486,62 @@ class Scans:
     ----------
     people : of all rows; None for an array.
     rows : numbers of the rows that are fitted.
-    groups : of the rows that are fitted; None where each stands alone.
-    fit_on : the choice.
-    column : of the participants, that the groups come from; None for people, or labels that were
-        given.
+    groups : of the rows that are fitted; None if each stands alone.
+    fit_on, order : the choice; see `choose_scans`.
+    column : of the participants that gives the groups; None for people and for labels.
     """
 
     people: People | None
     rows: NDArray[np.int64]
     groups: RowGroups | None
-    fit_on: FitOn
+    fit_on: str | None = None
+    order: str | None = None
     column: str | None = None
 
-    @property
-    def n_groups(self) -> int:
-        """People, or families, that are fitted."""
-        return len(self.rows) if self.groups is None else self.groups.n
-
     def of(self, cohort: Any) -> Any:
-        """The rows of a cohort that are fitted."""
+        """Return the rows of a cohort that are fitted."""
         if self.people is None or len(self.rows) == len(self.people.scans):
             return cohort
+        # Adjusted maps were estimated from all rows.
         if not hasattr(type(cohort), "__getitem__"):
-            text = "{fit_on} needs the original maps: choose scans first, then regress out the covariates"
-            raise ArgumentError("fit_on", None, text)
+            text = "needs the original maps: choose scans first, then regress out the covariates"
+            raise ArgumentError("fit_on", text)
         return cohort[self.rows]
 
     @property
     def record(self) -> dict[str, Any]:
-        """For provenance and settings; empty where every row is a person."""
-        together: dict[str, Any] = {} if self.column is None else {"groups": self.column}
+        """For provenance and settings; empty if every row is a person."""
+        record: dict[str, Any] = {}
+        if self.people is not None and self.people.repeated:
+            record["fit_on"] = self.fit_on
+            if self.order is not None:
+                record["order"] = self.order
+            record["n_scans"] = self.people.n_scans
+            record["n_people"] = self.people.n
+            n_measures = len(self.people.scans) // self.people.n_scans
+            record["n_fitted"] = len(self.rows) // n_measures
+        if self.column is not None:
+            record["groups"] = self.column
         if self.groups is not None:
-            together["n_groups"] = self.groups.n
-        if self.people is None or not self.people.repeated:
-            return together
-        order = {} if self.fit_on.order is None else {"order": self.fit_on.order}
-        n_fitted = len(self.rows) * self.people.n_scans // len(self.people.scans)
-        counts = {"n_scans": self.people.n_scans, "n_people": self.people.n, "n_fitted": n_fitted}
-        return {"fit_on": self.fit_on.which, **order, **counts, **together}
+            record["n_groups"] = self.groups.n
+        return record
 
     @property
     def sentence(self) -> str:
-        """40 scans of 8 people; fitted on the first scan of each. Empty where every row is a
-        person.
-        """
+        """40 scans of 8 people; fitted on the first scan of each. Empty if rows are people."""
         if self.people is None or not self.people.repeated:
             return ""
-        return f"{self.people.as_scans}; fitted on {self.fit_on.phrase}"
+        return f"{self.people.as_scans}; fitted on {self.phrase}"
+
+    @property
+    def phrase(self) -> str:
+        """What is fitted, after "fitted on"."""
+        by = "" if self.order is None else f" by {self.order}"
+        phrases = {
+            "baseline": f"the first scan of each person{by}",
+            "one-per-person": "one scan of each person, drawn at random",
+        }
+        return phrases.get(self.fit_on or "", "all of them")
 
 
 def choose_scans(
@@ -520,36 +553,68 @@ def choose_scans(
     least: int = 2,
     n_rows: int | None = None,
 ) -> Scans:
-    """Which rows of a cohort to fit, and which of them belong together.
+    """Choose which rows of a cohort to fit, and which of them belong together.
 
     Parameters
     ----------
     cohort : Cohort, one that is stored or planned, or an array.
-    fit_on, order : see `FitOn`.
+    fit_on : "baseline", "one-per-person" or "all"; None if nobody has several.
+    order : column by which the first scan of a person is found; default: the name of its session.
     groups : column of the participants, one label per row of the cohort, or None for the scans of a
         person.
     seed : of the draw of one scan per person.
-    least : groups that are needed.
+    least : smallest number of groups.
     n_rows : of an array.
     """
-    chosen, people = FitOn(fit_on, order, seed), people_of(cohort)
+    if fit_on is not None:
+        check_value("fit_on", fit_on, OneOf(FIT_ON))
+    if order is not None and fit_on != "baseline":
+        remedy = "use it with --fit-on baseline (fit_on='baseline')"
+        raise ArgumentError("order", f"chooses the first scan; {remedy}")
+    people = people_of(cohort)
     table: Mapping[str, Any] = getattr(cohort, "participants", {})
-    n = len(people.scans) if people is not None else len(cohort) if n_rows is None else n_rows
-    if people is None and fit_on not in (None, "all"):
-        raise ArgumentError(
-            "fit_on", fit_on, "'all' for an array, which has no information about its rows"
+    if people is None:
+        if fit_on not in (None, "all"):
+            text = f"must be 'all' for an array, whose people are unknown; found {shown(fit_on)}"
+            raise ArgumentError("fit_on", text)
+        rows = np.arange(len(cohort) if n_rows is None else n_rows)
+        fitted = None
+    else:
+        rows = _rows_to_fit(
+            people,
+            table,
+            fit_on,
+            order,
+            seed,
         )
-    rows = np.arange(n) if people is None else chosen.rows(people, table)
-    if not isinstance(groups, str | None):
+        fitted = people[rows.tolist()]
+    column = groups if isinstance(groups, str) else None
+    if column is None and groups is not None:
         labels = list(groups)
-        groups_of(labels, people, table, n, 1)  # whole people, and a label for every row
+        # Labels must fit all rows, also those that are not fitted.
+        groups_of(
+            labels,
+            people,
+            table,
+            len(rows) if people is None else len(people.scans),
+            1,
+        )
         groups = [labels[row] for row in rows]
-    some_of = (
-        {name: np.asarray(values)[rows] for name, values in table.items()}
-        if len(rows) < n
-        else table
+    # Columns that give the groups follow the rows.
+    if people is not None and len(rows) < len(people.scans):
+        table = {name: np.asarray(values)[rows] for name, values in table.items()}
+    row_groups = groups_of(
+        groups,
+        fitted,
+        table,
+        len(rows),
+        least,
     )
-    together = groups_of(
-        groups, None if people is None else people[rows.tolist()], some_of, len(rows), least
+    return Scans(
+        people,
+        rows,
+        row_groups,
+        fit_on,
+        order,
+        column,
     )
-    return Scans(people, rows, together, chosen, groups if isinstance(groups, str) else None)

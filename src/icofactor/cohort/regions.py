@@ -1,9 +1,7 @@
-"""Tables of regions as files of maps: which columns are regions, whose the rows are, and where the
-regions lie.
+"""Tables of regions as files of maps: which columns are regions, and where the regions lie.
 
 FreeSurfer's aparcstats2table, ENIGMA, XCP-D and others write one column per region; pscalar files
-also say where these lie. Columns are matched to the regions of an atlas by name. Whatever is not
-matched is named.
+also say where these lie. Columns are matched to the regions of an atlas by name.
 """
 
 from __future__ import annotations
@@ -14,18 +12,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.cohort.find import Found
+from icofactor.cohort.find import keep
 from icofactor.cohort.names import measure_of
 from icofactor.cohort.people import SESSION_COLUMNS, scan_name
-from icofactor.cohort.problems import Journal, Problems, some
-from icofactor.cohort.subjects import ID_COLUMNS
-from icofactor.errors import ArgumentError, CohortError, FileError, counted, escaped, literal
-from icofactor.io.guard import Unreadable, open_file
+from icofactor.cohort.problems import Journal, ReadProblems, some
+from icofactor.cohort.request import Request
+from icofactor.cohort.subjects import ID_COLUMNS, column_named
+from icofactor.errors import ArgumentError, CohortError, FileError, escaped, plural, shown
+from icofactor.io.guard import Unreadable, naming, open_file
 from icofactor.io.hemispheres import side_of
 from icofactor.io.maps import is_mesh_size, read_maps, reading
 from icofactor.io.tables import is_missing, is_number, read_table
@@ -44,20 +43,30 @@ from icofactor.sphere.parcels import (
 )
 from icofactor.sphere.sites import Sites
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _TABLES = (".tsv", ".csv", ".txt")
+# The first line of a table is not longer than this.
+_MAX_HEADER = 2**22
+# Tables of BIDS that are not maps of regions.
 _NOT_DATA = re.compile(
     r"(.*_)?(participants|sessions|scans|phenotype|dseg|events|confounds)\..*|dataset_description.*"
 )
 _IDS = (*ID_COLUMNS, "subjid", "subj_id", "subj", "sub", "eid", "src_subject_id", "")
-_IDS_BY_NAME = re.compile(r"([lr]h\.[\w.]+|measure:.*|unnamed: 0)", re.IGNORECASE)
-# what aparcstats2table and ENIGMA put beside the regions
+# Headers of the column of subjects as FreeSurfer and pandas write them.
+_ID_HEADER = re.compile(r"([lr]h\.[\w.]+|measure:.*|unnamed: 0)", re.IGNORECASE)
+# Columns that aparcstats2table and ENIGMA put beside the regions.
 _TOTALS = re.compile(
-    r"meanthickness|whitesurfarea|pialsurfarea|brainseg\w*|etiv|icv|estimatedtotalintracranialvol|[lr]?thickness|[lr]?surfarea"
-    r"|cortexvol|numvert|maskvol\w*|supratentorial\w*|totalgray\w*|subcortgray\w*|cerebralwhitematter\w*"
+    r"meanthickness|whitesurfarea|pialsurfarea|brainseg\w*|etiv|icv|estimatedtotalintracranialvol"
+    r"|[lr]?thickness|[lr]?surfarea|cortexvol|numvert|maskvol\w*|supratentorial\w*|totalgray\w*"
+    r"|subcortgray\w*|cerebralwhitematter\w*"
 )
-_ABOUT = re.compile(
-    r"age.*|sex|gender|site|scanner|group|diagnosis|dx|handedness|education|iq|weight|height|date|exclude|include|visit"
+_ABOUT_PEOPLE = re.compile(
+    r"age.*|sex|gender|site|scanner|group|diagnosis|dx|handedness|education|iq|weight|height|date"
+    r"|exclude|include|visit"
 )
+# Measures by the last word of the names of columns.
 _MEASURES = {
     "thickavg": "thickness",
     "thck": "thickness",
@@ -65,34 +74,33 @@ _MEASURES = {
     "surfarea": "area",
     "grayvol": "volume",
 }
+_PREFIX = {"left": "lh", "right": "rh"}
 
 
 def is_region_file(path: Path) -> bool:
-    """Whether a file is a pscalar, or a table whose header names columns that are not the vertices
-    of a mesh.
-    """
-    if path.name.endswith(".pscalar.nii"):
+    """Whether a file is a pscalar, or a table whose header names regions, not vertices."""
+    name = path.name.lower()
+    if name.endswith(".pscalar.nii"):
         return True
-    if not path.name.lower().endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
+    # Tables about people lie beside those of regions.
+    if not name.endswith(_TABLES) or _NOT_DATA.fullmatch(path.name):
         return False
     try:
-        if path.stat().st_size == 0:  # reading says so; .txt may be maps of CIVET
-            return not path.name.lower().endswith(".txt")
+        if path.stat().st_size == 0:
+            # Reading says so; an empty text file may be a map of CIVET.
+            return not name.endswith(".txt")
         with open_file(path) as file:
-            line = file.readline(2**22).decode("utf-8-sig", "replace").strip("\r\n")
+            text = file.read(_MAX_HEADER).decode("utf-8-sig", "replace")
     except OSError:
         return False
-    cells = next(
-        csv.reader([line], delimiter=next((one for one in "\t,;" if one in line), ",")), []
-    )
-    names = [
-        cell for cell in cells[1:] if cell.strip() and not is_number(cell) and not is_missing(cell)
-    ]
-    return (
-        len(names) > 1
-        and 2 * len(names) > len(cells) - 1
-        and not is_mesh_size(len(cells), len(cells) - 1)
-    )
+    # Lines may end as on old Macs.
+    line = next(iter(text.splitlines()), "")
+    # Semicolons are common where commas are decimal.
+    delimiter = next((character for character in "\t,;" if character in line), ",")
+    columns = next(csv.reader([line], delimiter=delimiter), [])[1:]
+    names = [cell for cell in columns if cell.strip() and not (is_number(cell) or is_missing(cell))]
+    is_vertices = is_mesh_size(len(columns), len(columns) + 1)
+    return len(names) > 1 and 2 * len(names) > len(columns) and not is_vertices
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,483 +110,587 @@ class Table:
     Attributes
     ----------
     path : the file.
-    maps : its rows; `regions` names the columns.
-    beside : columns that are not regions, and why.
-    side : hemisphere of names that do not say it, by the name of the file.
+    values : (n_rows, n_columns).
+    maps : the file as its reader returned it; `names` are its rows, `regions` its columns.
+    left_out : columns that are not regions, and the reason.
+    side : hemisphere in the name of the file, for columns whose names do not say it.
     """
 
     path: Path
+    values: NDArray[np.float64]
     maps: Maps
-    beside: Mapping[str, str]
+    left_out: Mapping[str, str]
     side: str | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.maps.regions
 
-
-def read_region_file(path: Path, measure: str | None = None) -> Table:
-    """A pscalar, a table with one column per region, or an array with names of its columns, or
-    none.
-    """
+def read_region_file(
+    path: Path,
+    measure: str | None = None,
+) -> Table:
+    """Return a pscalar, a table with one column per region, or an array of regions."""
     side = side_of(path.name)[0]
     if not path.name.lower().endswith(_TABLES):
         maps = read_maps(path, measure)
-        parts = [np.asarray(part, dtype=np.float64) for part in maps.parts.values()]
-        return Table(path, replace(maps, parts={None: np.hstack(parts)}), {}, side)
+        values = np.hstack([np.asarray(half, dtype=np.float64) for half in maps.parts.values()])
+        return Table(
+            path,
+            values,
+            maps,
+            {},
+            side,
+        )
     with reading(path, "table of regions"):
         columns, _ = read_table(path)
         return _from_columns(columns, path, side)
 
 
-def _from_columns(columns: dict[str, list[str]], path: Path, side: str | None) -> Table:
-    ids = _ids(columns)
+def _from_columns(
+    columns: dict[str, list[str]],
+    path: Path,
+    side: str | None,
+) -> Table:
+    """Return a table from its columns of text."""
+    ids = _pop_ids(columns)
     n_rows = len(next(iter(columns.values()), []))
-    beside: dict[str, str] = {}
-    values = {}
-    for name, cells in columns.items():
-        _, plain = region_key(name)
-        wrong = next((cell for cell in cells if not (is_number(cell) or is_missing(cell))), None)
-        if _TOTALS.fullmatch(plain) or not is_region(plain):
-            beside[name] = "totals, or not cortex"
-        elif _ABOUT.fullmatch(plain) or (wrong is not None and not any(map(is_number, cells))):
-            beside[name] = "about the people; --participants, participants= takes such columns"
-        elif wrong is not None:
-            raise Unreadable(
-                f"column {literal(escaped(name))} contains {literal(escaped(repr(wrong[:40])))}, not a number"
-            )
-        else:
-            values[name] = [np.nan if is_missing(cell) else float(cell) for cell in cells]
+    left_out = {name: _reason_to_leave_out(name, cells) for name, cells in columns.items()}
+    values = {
+        name: [np.nan if is_missing(cell) else float(cell) for cell in cells]
+        for name, cells in columns.items()
+        if not left_out[name]
+    }
+    problem = _problem_of_table(
+        ids,
+        n_rows,
+        values,
+        columns,
+        side,
+    )
+    if problem:
+        raise Unreadable(problem)
+    array = np.array(list(values.values()), dtype=np.float64).T
+    maps = Maps({None: array}, "table", tuple(ids or ()), regions=tuple(values))
+    return Table(
+        path,
+        array,
+        maps,
+        left_out,
+        side,
+    )
+
+
+def _problem_of_table(
+    ids: Sequence[str] | None,
+    n_rows: int,
+    values: Mapping[str, Any],
+    columns: Mapping[str, Sequence[str]],
+    side: str | None,
+) -> str:
+    """Say why a table is not one of people by regions, "" if it is."""
     if not values:
-        cells = [cell for cells in columns.values() for cell in cells[:3]]
-        commas = (
-            "; write decimal points, not commas"
-            if any(map(re.compile(r"-?\d+,\d+").fullmatch, cells))
-            else ""
-        )
-        raise Unreadable(f"has no numeric column that could be a region{commas}")
+        cells = [cell for column in columns.values() for cell in column[:3]]
+        has_commas = any(re.fullmatch(r"-?\d+,\d+", cell) for cell in cells)
+        hint = "; write decimal points, not commas" if has_commas else ""
+        return f"has no numeric column that could be a region{hint}"
     if not n_rows:
-        raise Unreadable("has a header but no rows")
+        return "has a header but no rows"
     if ids is None and n_rows > 1:
-        raise Unreadable(
-            f"has {n_rows} rows but no column of names: name that column participant_id (rows "
-            "of a time series are not people)"
-        )
-    if side is None and 2 * _n_sided(ids or ()) > n_rows and not _n_sided(values):
-        raise Unreadable(
-            f"its rows are regions ({some(ids or (), 2)}) and its columns people ({some(values, 2)}); transpose it: "
-            "one row per person, one column per region"
-        )
-    twice = [name for name, n in Counter(ids or ()).items() if n > 1]
-    if twice:
-        raise Unreadable(
-            f"lists {some(twice)} twice; keep one row per person, or add a column session_id"
-        )
-    table = np.array(list(values.values()), dtype=np.float64).T
-    maps = Maps({None: table}, "table", tuple(ids or ()), regions=tuple(values))
-    return Table(path, maps, beside, side)
+        text = f"has {n_rows} rows but no column of names: call that column participant_id"
+        return f"{text} (rows of a time series are not people)"
+    names = ids or ()
+    # A transposed table has regions in its rows, and is easily made by mistake.
+    if side is None and 2 * _n_sided(names) > n_rows and not _n_sided(values):
+        text = f"its rows are regions ({some(names, 2)}) and its columns people"
+        return f"{text}: transpose it, one row per person, one column per region"
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    remedy = "keep one row per person, or add a column session_id"
+    return f"lists {some(repeated)} twice; {remedy}" if repeated else ""
+
+
+def _reason_to_leave_out(
+    name: str,
+    cells: Sequence[str],
+) -> str:
+    """Return why a column is no region, "" if it may be one; raise an error for text in it."""
+    _, region = region_key(name)
+    # Totals have other units than regions, and would dominate a fit.
+    if _TOTALS.fullmatch(region) or not is_region(region):
+        return "totals, or not cortex"
+    text = [cell for cell in cells if not (is_number(cell) or is_missing(cell))]
+    if _ABOUT_PEOPLE.fullmatch(region) or (text and not any(map(is_number, cells))):
+        return "about the people; --participants (participants=) takes such columns"
+    if text:
+        raise Unreadable(f"column {escaped(name)} contains {shown(text[0][:40])}, not a number")
+    return ""
 
 
 def _n_sided(names: Iterable[str]) -> int:
-    """Names that say a hemisphere, as those of regions do."""
+    """Return how many names say a hemisphere, as those of regions do."""
     return sum(region_key(name)[0] is not None for name in names)
 
 
-def _ids(columns: dict[str, list[str]]) -> list[str] | None:
-    """The column of subjects, which is taken out, with their sessions where there is a column of
-    these.
-    """
-    lower = {name.lower(): name for name in reversed(columns)}
+def _pop_ids(columns: dict[str, list[str]]) -> list[str] | None:
+    """Take out the column of subjects, with that of sessions, and return the names of the rows."""
     first = next(iter(columns))
-    key = next((lower[name] for name in _IDS if name in lower), None)
-    if key is None and (_IDS_BY_NAME.fullmatch(first) or not any(map(is_number, columns[first]))):
+    key = column_named(columns, _IDS)
+    # aparcstats2table calls the column lh.aparc.thickness; pandas leaves it unnamed.
+    if key is None and (_ID_HEADER.fullmatch(first) or not any(map(is_number, columns[first]))):
         key = first
     if key is None:
         return None
     ids = [escaped(name) for name in columns.pop(key)]
-    session = next(
-        (lower[name] for name in SESSION_COLUMNS if name in lower and lower[name] in columns), None
-    )
-    if session is None:
+    session_column = column_named(columns, SESSION_COLUMNS)
+    if session_column is None:
         return ids
-    return [scan_name(name, told) for name, told in zip(ids, columns.pop(session), strict=True)]
+    sessions = columns.pop(session_column)
+    return [scan_name(name, session) for name, session in zip(ids, sessions, strict=True)]
 
 
-# ---------------------------------------------------------------------- several tables as one
-# cohort
+# ---------------------------------------------------------------------- several tables
 
 
-@dataclass(frozen=True, eq=False)
-class Regions:
+class Regions(NamedTuple):
     """Tables on the regions that all of them share.
 
     Attributes
     ----------
     sites : the regions, left first.
     maps : file → its rows, by hemisphere.
+    files : the table of files: one subject per pair of tables of the same people.
+    measure : in the names of all columns, or None.
     """
 
     sites: Sites
     maps: Mapping[Path, Maps]
+    files: pd.DataFrame
+    measure: str | None
 
 
 def read_regions(
-    found: Found,
+    files: pd.DataFrame,
     parcels: Any,
     mesh: Any,
-    hemisphere: str | None,
-    measure: str | None,
-    skip: bool,
-    problems: Problems,
+    request: Request,
+    skips: bool,
+    problems: ReadProblems,
     journal: Journal,
 ) -> Regions | None:
-    """The tables among the files found, brought onto one set of regions; None where there are none.
-
-    `found` gets their hemispheres, and tables of the two hemispheres of the same people become one
-    group.
+    """Return the tables among files, brought onto one set of regions; None if there are none.
 
     Parameters
     ----------
-    parcels : the atlas: its files, or Sites; None where the files say where the regions lie, or
-        nobody does.
+    parcels : the atlas: its files, or Sites; None if the files say where regions lie, or nobody.
     mesh : of the atlas's files.
-    skip : whether people who are in the table of one hemisphere only are left out.
+    skips : whether people who are in the table of one hemisphere only are left out.
     """
-    paths = [source.path for source in found.sources]
-    wanted = paths if parcels is not None else [path for path in paths if is_region_file(path)]
-    if not wanted:
+    paths = list(files["path"][files["size"] >= 0])
+    on_vertices = [path for path in paths if parcels is None and not is_region_file(path)]
+    if len(on_vertices) == len(paths):
         return None
-    others = [path for path in paths if path not in set(wanted)]
-    for path in others:
-        problems.add(
-            path,
-            "contains maps on vertices; the other files are tables of regions. Read them separately",
-        )
     tables = []
-    for path in wanted:
+    for path in paths:
+        # One kind of file decides for all: a mixture is a mistake in the folder.
+        if path in on_vertices:
+            text = "contains maps on vertices; the other files are tables of regions"
+            problems.add(path, f"{text}. Read them separately")
+            continue
         try:
-            tables.append(read_region_file(path, measure))
+            table = read_region_file(path, request.measure)
         except FileError as error:
             problems.add_error(error)
-    if not tables or problems:
-        problems.check()
-        return None
-    if hemisphere in SIDES:  # of names that do not say it
-        tables = [replace(table, side=table.side or hemisphere) for table in tables]
-    whole = whole_atlas(parcels, mesh, tables)
-    matched = _match(tables, whole, hemisphere, problems, journal)
+            continue
+        if request.hemisphere in SIDES:
+            table = replace(table, side=table.side or request.hemisphere)
+        tables.append(table)
     problems.check()
-    sites = _on_regions(matched, whole, hemisphere)
-    _note(tables, sites, parcels, journal)
-    arranged = _arranged(matched, sites, problems)
-    problems.check()
-    _group(found, arranged, skip, problems, journal)
-    if found.measure is None:
-        found.measure = _measure_of(tables)
-    return Regions(sites, arranged)
+    atlas = whole_atlas(parcels, mesh, tables)
+    sites, maps = _on_shared_regions(
+        tables,
+        atlas,
+        request.hemisphere,
+        problems,
+        journal,
+    )
+    files = _pair(
+        files,
+        maps,
+        skips,
+        problems,
+        journal,
+    )
+    return Regions(sites, maps, files, _measure_of(tables))
 
 
-def whole_atlas(parcels: Any, mesh: Any, tables: Sequence[Table] = ()) -> Parcels | Sites | None:
-    """All regions of the atlas that is given, or that a file brings; Sites are those of a fit,
-    taken as they are.
-    """
+def _on_shared_regions(
+    tables: Sequence[Table],
+    atlas: Parcels | Sites | None,
+    hemisphere: str | None,
+    problems: ReadProblems,
+    journal: Journal,
+) -> tuple[Sites, dict[Path, Maps]]:
+    """Return the regions of all tables, and the values of each table by hemisphere."""
+    parcels = atlas.regions if isinstance(atlas, Sites) else atlas
+    # Each table's regions, by the name of the atlas or of the columns, → column.
+    columns = [
+        _columns_of(
+            table,
+            parcels,
+            hemisphere,
+            problems,
+            journal,
+        )
+        for table in tables
+    ]
+    problems.check()
+    sites = _shared_sites([name for names in columns for name in names], atlas, hemisphere)
+    _note_columns(tables, sites, journal)
+    maps = {}
+    for table, numbers in zip(tables, columns, strict=True):
+        maps[table.path] = _arrange(table, numbers, sites, problems)
+    problems.check()
+    return sites, maps
+
+
+def whole_atlas(
+    parcels: Any,
+    mesh: Any,
+    tables: Sequence[Table] = (),
+) -> Parcels | Sites | None:
+    """Return the atlas that the caller or a file gives; Sites are those of a fit, as they are."""
     if isinstance(parcels, Sites):
         if parcels.regions is None:
-            raise ArgumentError("parcels", parcels, "an atlas, or Sites.parcels(atlas)")
+            text = "must be an atlas, or Sites.parcels(atlas)"
+            raise ArgumentError("parcels", f"{text}; found {shown(parcels)}")
         return parcels
     if parcels is not None:
         return parcel_sites(parcels, None, mesh).regions
-    brings = next((table for table in tables if table.maps.atlas), None)
-    if brings is None and mesh is not None and not isinstance(mesh, Sites):
-        what = "Tables of regions are on no mesh: give their atlas ({parcels}), or leave {mesh} out"
-        raise ArgumentError("mesh", None, what)
-    return None if brings is None else parcels_of(brings.maps.atlas, [brings.path], mesh)
-
-
-def _match(
-    tables: Sequence[Table],
-    whole: Parcels | Sites | None,
-    hemisphere: str | None,
-    problems: Problems,
-    journal: Journal,
-) -> list[tuple[Table, dict[str, int]]]:
-    """The regions' names of each table, in the atlas or without one by their own names, and their
-    columns.
-    """
-    atlas = whole.regions if isinstance(whole, Sites) else whole
-    found = []
     for table in tables:
-        names = table.names
-        if not names and atlas is not None and table.maps.parts[None].shape[1] == len(atlas.names):
-            journal.note(
-                f"{table.path.name}: its {len(atlas.names)} columns are the regions of the atlas, in that order"
-            )
-            names = atlas.names
-        elif not names:
-            n = table.maps.parts[None].shape[1]
-            what = f"has {n} columns without names" + (
-                f"; the atlas has {len(atlas.names)} regions" if atlas else ""
-            )
-            problems.add(table.path, f"{what}. Give a table with region names in its header")
-            continue
-        if atlas is None:
-            found.append((table, {_said(name, table.side): i for i, name in enumerate(names)}))
-            continue
-        numbers = find_regions(names, atlas, table.side)
-        ends = {name.rpartition("_")[2] for name in names}
-        if len(ends) == 1 and not any(
-            number is not None for number in numbers
-        ):  # a measure that is not listed
-            bare = [name.rpartition("_")[0] for name in names]
-            numbers = find_regions(bare, atlas, table.side)
-            if not atlas.placed and not any(number is not None for number in numbers):
-                numbers = find_regions(
-                    bare, replace(atlas, names=tuple(without_measure(atlas.names))), table.side
-                )
-        off = set(map(region_key, atlas.elsewhere))
-        is_off = lambda key, off=off: key in off or (None, key[1]) in off or not is_region(key[1])
-        lost = [i for i, number in enumerate(numbers) if number is None]
-        away = [names[i] for i in lost if is_off(region_key(names[i]))]
-        if away:
-            journal.note(
-                f"{table.path.name}: left out {counted(len(away), 'region')} not on the surface: {some(away)}"
-            )
-        side = lambda name, table=table: region_key(name, table.side)[0]
-        asked = lambda name, side=side: hemisphere not in SIDES or side(name) in (None, hemisphere)
-        wrong = [names[i] for i in lost if names[i] not in away and asked(names[i])]
-        own = {atlas.names[number]: i for i, number in enumerate(numbers) if number is not None}
-        if wrong and not own:
-            text = f"none of its columns ({some(wrong, 3)}) is a region of the atlas ({some(atlas.names, 3)})"
-            problems.add(table.path, f"{text}. Give the atlas that was used for the table")
-        elif wrong:
-            if atlas.hemi in SIDES and not {atlas.hemi, None} & set(map(side, wrong)):
-                other = f"has {counted(len(wrong), 'column')} of the {side(wrong[0])} hemisphere; the atlas has only the "
-                what = f"Give the atlas of both, or {{hemisphere={atlas.hemi!r}}}"
-                if hemisphere in SIDES:
-                    what = f"Give the atlas of the {hemisphere} hemisphere"
-                problems.add(table.path, f"{other}{atlas.hemi}. {what}")
-                continue
-            text = f"has {counted(len(wrong), 'column')} that the atlas does not have: {did_you_mean(wrong, atlas)}"
-            problems.add(table.path, f"{text}; rename or remove them")
-        twice = [
-            atlas.names[k] for k, n in Counter(k for k in numbers if k is not None).items() if n > 1
-        ]
-        if twice:
-            problems.add(
-                table.path, f"has several columns for {some(twice)}; give one measure per table"
-            )
-        found.append((table, own))
-    return found
+        if table.maps.atlas:
+            return parcels_of(table.maps.atlas, [table.path], mesh)
+    # A mesh without an atlas would be ignored without a word.
+    if mesh is not None and not isinstance(mesh, Sites):
+        text = "does not apply to tables of regions, which are on no mesh: give their atlas with"
+        raise ArgumentError("mesh", f"{text} --parcels (parcels=), or leave the mesh out")
+    return None
 
 
-def _said(name: str, side: str | None) -> str:
-    """A region's name, with its hemisphere where only the file says it."""
-    return (
+def _columns_of(
+    table: Table,
+    atlas: Parcels | None,
+    hemisphere: str | None,
+    problems: ReadProblems,
+    journal: Journal,
+) -> dict[str, int]:
+    """Return the regions of a table, by the names of the atlas or its own, → column."""
+    names = table.maps.regions
+    n_columns = table.values.shape[1]
+    if not names and atlas is not None and n_columns == len(atlas.names):
+        text = f"its {n_columns} columns are the regions of the atlas, in that order"
+        journal.note(f"{table.path.name}: {text}")
+        names = atlas.names
+    if not names:
+        text = f"has {n_columns} columns without names, which are not the regions of an atlas"
+        problems.add(table.path, f"{text}. Give a table with region names in its header")
+        return {}
+    if atlas is None:
+        return {_with_side(name, table.side): i for i, name in enumerate(names)}
+    numbers = _numbers_in_atlas(names, atlas, table.side)
+    columns = {atlas.names[number]: i for i, number in enumerate(numbers) if number is not None}
+    unknown = [name for name, number in zip(names, numbers, strict=True) if number is None]
+    off_surface = _off_surface(unknown, atlas)
+    if off_surface:
+        text = f"left out {plural(len(off_surface), 'region')} not on the surface"
+        journal.note(f"{table.path.name}: {text}: {some(off_surface)}")
+    unknown = [
         name
-        if side is None or region_key(name)[0] is not None
-        else f"{'lh' if side == 'left' else 'rh'}_{name}"
-    )
+        for name in unknown
+        if name not in off_surface
+        and (hemisphere not in SIDES or region_key(name, table.side)[0] in (None, hemisphere))
+    ]
+    if unknown:
+        text = f"has {plural(len(unknown), 'column')} that the atlas does not have"
+        remedy = "rename or remove them, or give the atlas of the table"
+        if atlas.hemi in SIDES:
+            option = f"--hemisphere {atlas.hemi} (hemisphere={atlas.hemi!r})"
+            remedy += f". The atlas has only one hemisphere: give both, or {option}"
+        problems.add(table.path, f"{text}: {did_you_mean(unknown, atlas)}; {remedy}")
+    # Columns of two measures have the same region.
+    counts = Counter(number for number in numbers if number is not None)
+    repeated = [atlas.names[number] for number, n in counts.items() if n > 1]
+    if repeated:
+        text = f"has several columns for {some(repeated)}; give one measure per table"
+        problems.add(table.path, text)
+    return columns
 
 
-def _on_regions(
-    matched: Sequence[tuple[Table, dict[str, int]]],
-    whole: Parcels | Sites | None,
+def _numbers_in_atlas(
+    names: Sequence[str],
+    atlas: Parcels,
+    side: str | None,
+) -> Sequence[int | None]:
+    """Return the number of each region in the atlas, or None."""
+    numbers = find_regions(names, atlas, side)
+    endings = {name.rpartition("_")[2] for name in names}
+    if len(endings) > 1 or any(number is not None for number in numbers):
+        return numbers
+    # All names end with one word: a measure that is not listed.
+    stems = [name.rpartition("_")[0] for name in names]
+    numbers = find_regions(stems, atlas, side)
+    if atlas.placed or any(number is not None for number in numbers):
+        return numbers
+    return find_regions(stems, replace(atlas, names=tuple(without_measure(atlas.names))), side)
+
+
+def _off_surface(
+    names: Sequence[str],
+    atlas: Parcels,
+) -> list[str]:
+    """Return the names of regions that are not on the surface."""
+    elsewhere = set(map(region_key, atlas.elsewhere))
+    off_surface = []
+    for name in names:
+        side, region = region_key(name)
+        if not is_region(region) or not elsewhere.isdisjoint({(side, region), (None, region)}):
+            off_surface.append(name)
+    return off_surface
+
+
+def _with_side(
+    name: str,
+    side: str | None,
+) -> str:
+    """Return a region's name, with its hemisphere if only the file says it."""
+    if side is None or region_key(name)[0] is not None:
+        return name
+    return f"{_PREFIX[side]}_{name}"
+
+
+def _shared_sites(
+    names: Sequence[str],
+    atlas: Parcels | Sites | None,
     hemisphere: str | None,
 ) -> Sites:
-    """The regions that the tables have, left first; those of a fit as they are."""
-    if isinstance(whole, Sites):
-        if len(whole.frames) == 2 and (np.diff(whole.hemisphere) < 0).any():
-            raise ArgumentError("parcels", whole, "with left regions first, as in tables")
-        return whole
-    names = list(dict.fromkeys(name for _, own in matched for name in own))
-    every = {name: i for i, name in enumerate(whole.names)} if whole is not None else {}
-    names.sort(key=lambda name: every.get(name, 0))
-    sites = parcel_sites(None, names) if whole is None else sites_of_regions(whole, names)
+    """Return the regions that tables have, left first; those of a fit as they are."""
+    if isinstance(atlas, Sites):
+        if len(atlas.frames) == 2 and (np.diff(atlas.hemisphere) < 0).any():
+            raise ArgumentError("parcels", "must have left regions first, as in tables")
+        return atlas
+    names = list(dict.fromkeys(names))
+    if atlas is not None:
+        present = set(names)
+        names = [name for name in atlas.names if name in present]
+    sites = _sites_of(names, atlas)
     if len(sites.frames) == 2:
-        chosen = [
-            half
-            for half, side in enumerate(SIDES)
-            if side in hemispheres(hemisphere or "both", "hemisphere")
-        ]
-        names = [
-            name
-            for half in chosen
-            for name, own in zip(names, sites.hemisphere, strict=True)
-            if own == half
-        ]
-        sites = parcel_sites(None, names) if whole is None else sites_of_regions(whole, names)
-    hemi = None if sites.regions is None else sites.regions.hemi
-    if hemisphere is not None and hemi not in (None, hemisphere):
-        raise CohortError("hemisphere", f"the tables have regions of the {hemi} hemisphere only")
+        sides = [SIDES.index(side) for side in hemispheres(hemisphere or "both", "hemisphere")]
+        # Sites are left first, whatever the order of the columns.
+        order = [i for side in sides for i in np.flatnonzero(sites.hemisphere == side)]
+        sites = _sites_of([names[i] for i in order], atlas)
+    side = None if sites.regions is None else sites.regions.hemi
+    if hemisphere is not None and side not in (None, hemisphere):
+        raise CohortError("hemisphere", f"the tables have regions of the {side} hemisphere only")
     return sites
 
 
-def _arranged(
-    matched: Sequence[tuple[Table, dict[str, int]]], sites: Sites, problems: Problems
-) -> dict[Path, Maps]:
-    """The values of each table by hemisphere, in the order of the sites."""
+def _sites_of(
+    names: Sequence[str],
+    atlas: Parcels | None,
+) -> Sites:
+    """Return regions of an atlas, or without positions."""
+    return parcel_sites(None, names) if atlas is None else sites_of_regions(atlas, names)
+
+
+def _arrange(
+    table: Table,
+    columns: dict[str, int],
+    sites: Sites,
+    problems: ReadProblems,
+) -> Maps:
+    """Return the values of a table by hemisphere, in the order of the sites."""
     assert sites.regions is not None
-    hemi = sites.regions.hemi or "left"
-    sides = hemispheres(hemi)
-    names = {
-        side: [
-            name
-            for name, half in zip(sites.regions.names, sites.hemisphere, strict=True)
-            if half == number
-        ]
-        for number, side in enumerate(sides)
-    }
-    made = {}
-    for table, own in matched:
-        parts: dict[str | None, NDArray[Any]] = {}
-        values = table.maps.parts[None]
-        for side, wanted in names.items():
-            lacking = [name for name in wanted if name not in own]
-            if len(lacking) == len(wanted):
-                continue
-            if lacking:
-                problems.add(
-                    table.path,
-                    f"lacks {counted(len(lacking), 'region')} that others have: {some(lacking)}",
-                )
-                continue
-            parts[side] = values[:, [own[name] for name in wanted]]
-        if parts:
-            made[table.path] = replace(table.maps, parts=parts, regions=(), atlas={}, mask=None)
-        elif not any(str(table.path) == where for where in problems.listed):
-            problems.add(table.path, f"has no regions of the {hemi} hemisphere")
-    return made
+    names = np.array(sites.regions.names)
+    parts: dict[str | None, NDArray[Any]] = {}
+    missing: list[str] = []
+    for number, side in enumerate(hemispheres(sites.regions.hemi or "left")):
+        names_of_side = names[sites.hemisphere == number].tolist()
+        absent = [name for name in names_of_side if name not in columns]
+        if not absent:
+            parts[side] = table.values[:, [columns[name] for name in names_of_side]]
+        elif len(absent) < len(names_of_side):
+            missing += absent
+    # A table may have one hemisphere, and another table the other one.
+    if missing or not parts:
+        missing = missing or names.tolist()
+        text = f"lacks {plural(len(missing), 'region')} that others have: {some(missing)}"
+        problems.add(table.path, text)
+    return replace(
+        table.maps,
+        parts=parts,
+        regions=(),
+        atlas={},
+        mask=None,
+    )
 
 
-def _group(
-    found: Found, maps: dict[Path, Maps], skip: bool, problems: Problems, journal: Journal
-) -> None:
-    """Hemispheres by content; tables of a left and a right hemisphere with rows of the same people
-    are one group.
+def _pair(
+    files: pd.DataFrame,
+    maps: dict[Path, Maps],
+    skips: bool,
+    problems: ReadProblems,
+    journal: Journal,
+) -> pd.DataFrame:
+    """Return files by the hemispheres in them, with pairs of tables of the same people as one.
+
+    `maps` of such a pair get the same people, in the same order.
     """
-    sources = []
-    of_people = {path for path, own in maps.items() if own.reader == "table" and own.names}
-    for source in found.sources:
-        side = next(iter(maps[source.path].parts)) if len(maps[source.path].parts) == 1 else None
-        subject = str(source.path) if source.path in of_people else source.subject
-        sources.append(replace(source, side=side, subject=subject))
-    people = [source for source in sources if source.path in of_people]
-    seen: dict[tuple[str, str | None], Path] = {}
-    for source in people:
-        keys = [
-            (name, side) for name in maps[source.path].names for side in maps[source.path].parts
-        ]
-        twin = next((seen[key] for key in keys if key in seen), None)
-        if twin is not None:
-            text = f"has the same people and hemisphere as {literal(twin.name)}: give one table of each hemisphere"
-            problems.add(source.path, f"{text}, or choose one of several measures with {{measure}}")
-        seen |= dict.fromkeys(keys, source.path)
+    files = keep(files, (path in maps for path in files["path"])).copy()
+    side_of_path = {
+        path: next(iter(table.parts)) if len(table.parts) == 1 else None
+        for path, table in maps.items()
+    }
+    of_people = [path for path, table in maps.items() if table.reader == "table" and table.names]
+    _check_no_overlap({path: maps[path] for path in of_people}, problems)
+    subjects = dict(zip(files["path"], files["subject"], strict=True))
+    subjects |= {path: str(path) for path in of_people}
+    # Each table of the right hemisphere belongs to one of the left at most.
+    unpaired = [path for path in of_people if side_of_path[path] == "right"]
+    for left in (path for path in of_people if side_of_path[path] == "left"):
+        people = set(maps[left].names)
+        # Left and right tables belong together if they list the same people.
+        n_shared = {right: len(people.intersection(maps[right].names)) for right in unpaired}
+        right = max(unpaired, key=n_shared.__getitem__, default=left)
+        if n_shared.get(right):
+            unpaired.remove(right)
+            subjects[right] = subjects[left]
+            _align_people(
+                left,
+                right,
+                maps,
+                skips,
+                problems,
+                journal,
+            )
+    files["hemisphere"] = [side_of_path[path] for path in files["path"]]
+    files["subject"] = [subjects[path] for path in files["path"]]
+    return files
+
+
+def _align_people(
+    left: Path,
+    right: Path,
+    maps: dict[Path, Maps],
+    skips: bool,
+    problems: ReadProblems,
+    journal: Journal,
+) -> None:
+    """Give tables of two hemispheres the same people; report who is in one of them only."""
+    shared = set(maps[left].names).intersection(maps[right].names)
+    in_both = [name for name in maps[left].names if name in shared]
+    for path, twin in ((left, right), (right, left)):
+        names = maps[path].names
+        missing = [name for name in names if name not in shared]
+        if missing and not skips:
+            text = f"lists {some(missing)}, who are not in {twin.name}"
+            problems.add(path, f"{text}; --missing skip (missing='skip') leaves them out")
+        elif skips:
+            journal.leave_out(missing, f"who are in {path.name} and not in {twin.name}")
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of[name] for name in in_both]
+        parts = {side: part[rows] for side, part in maps[path].parts.items()}
+        maps[path] = replace(maps[path], parts=parts, names=tuple(in_both))
+
+
+def _check_no_overlap(
+    maps: Mapping[Path, Maps],
+    problems: ReadProblems,
+) -> None:
+    """Raise an error for tables of the same people and hemisphere."""
+    first: dict[tuple[str, str | None], Path] = {}
+    for path, table in maps.items():
+        keys = [(name, side) for name in table.names for side in table.parts]
+        other = next((first[key] for key in keys if key in first), None)
+        if other is not None:
+            text = f"has the same people and hemisphere as {other.name}"
+            remedy = "give one table of each hemisphere, or choose one of several measures with"
+            problems.add(path, f"{text}: {remedy} --measure (measure=)")
+        first |= dict.fromkeys(keys, path)
     problems.check()
-    named = {side: [source for source in people if source.side == side] for side in SIDES}
-    for left in named["left"]:
-        ids = maps[left.path].names
-        shared = lambda right, ids=ids: len(set(ids) & set(maps[right.path].names))
-        right = max(named["right"], key=shared, default=None)
-        if right is None or not shared(right):
-            continue
-        named["right"].remove(right)
-        sources[sources.index(right)] = replace(right, subject=left.subject)
-        both = set(ids) & set(maps[right.path].names)
-        for one, other in ((left, right), (right, left)):
-            lacking = [name for name in maps[one.path].names if name not in both]
-            if lacking and skip:
-                journal.leave_out(
-                    lacking, f"who are in {one.path.name} and not in {other.path.name}"
-                )
-            elif lacking:
-                text = f"lists {some(lacking)}, who are not in {literal(other.path.name)}"
-                problems.add(one.path, f"{text}; {{missing='skip'}} leaves them out")
-        order = [name for name in ids if name in both]
-        for path in (left.path, right.path):
-            row = {name: i for i, name in enumerate(maps[path].names)}
-            parts = {
-                side: part[[row[name] for name in order]] for side, part in maps[path].parts.items()
-            }
-            maps[path] = replace(maps[path], parts=parts, names=tuple(order))
-    found.sources = sources
 
 
 def _measure_of(tables: Iterable[Table]) -> str | None:
-    """What the names of all columns end with."""
-    last = {name.lower().rpartition("_")[2] for table in tables for name in table.names}
-    if len(last) != 1:
+    """Return the measure that the names of all columns end with."""
+    endings = {name.lower().rpartition("_")[2] for table in tables for name in table.maps.regions}
+    # Columns of several measures, or names without a measure.
+    if len(endings) != 1:
         return None
-    word = last.pop()
+    word = endings.pop()
     return _MEASURES.get(word) or measure_of(word)
 
 
-def _note(tables: Sequence[Table], sites: Sites, parcels: Any, journal: Journal) -> None:
-    """What became of the columns."""
-    regions = sites.regions
-    assert regions is not None
-    for why in dict.fromkeys(why for table in tables for why in table.beside.values()):
-        out = list(
-            dict.fromkeys(
-                name for table in tables for name, own in table.beside.items() if own == why
-            )
-        )
-        journal.note(f"left out columns that are not regions: {some(out, 8)} ({why})")
-    if regions.placed:
-        first = next((table for table in tables if table.names), None)
-        how = "" if first is None else f", by names such as {escaped(first.names[0])}"
-        journal.note(f"{counted(sites.n, 'region')} of {regions}{how}")
+def _note_columns(
+    tables: Sequence[Table],
+    sites: Sites,
+    journal: Journal,
+) -> None:
+    """Note the columns that are no regions, and the regions."""
+    reasons = {name: reason for table in tables for name, reason in table.left_out.items()}
+    for reason in filter(None, dict.fromkeys(reasons.values())):
+        names = [name for name in reasons if reasons[name] == reason]
+        journal.note(f"left out columns that are not regions: {some(names, 8)} ({reason})")
+    assert sites.regions is not None
+    count = plural(sites.n, "region")
+    if sites.regions.placed:
+        journal.note(f"{count} of {sites.regions}")
     else:
-        journal.note(
-            f"{counted(sites.n, 'region')}, positions unknown: fitted without hierarchy, drawn as bars; "
-            "their atlas would place them (--parcels, parcels=)"
-        )
+        remedy = "their atlas would place them: --parcels (parcels=)"
+        text = f"{count}, positions unknown: fitted without hierarchy, drawn as bars"
+        journal.note(f"{text}; {remedy}")
+
+
+# ---------------------------------------------------------------------- DataFrames
 
 
 def frame_of_people(
-    frame: Any, names: tuple[str, ...] | None
-) -> tuple[Any, tuple[str, ...] | None]:
-    """A DataFrame without its column of ids, if it has one, and the names of its rows: these, or
-    its index.
-    """
-    ids = next((one for one in frame.columns if str(one).lower() in (*ID_COLUMNS, "subjid")), None)
-    frame = frame if ids is None else frame.set_index(ids)
+    frame: pd.DataFrame,
+    names: tuple[str, ...] | None,
+) -> tuple[pd.DataFrame, tuple[str, ...] | None]:
+    """Return a DataFrame without its column of ids, and the names of its rows."""
+    key = column_named(frame.columns, (*ID_COLUMNS, "subjid"))
+    frame = frame if key is None else frame.set_index(key)
     n_rows, n_columns = frame.shape
-    plain = lambda labels: bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
-    if not is_mesh_size(n_columns) and is_mesh_size(n_rows) and plain(frame.index):
-        raise CohortError(
-            "paths",
-            f"The DataFrame has {n_rows} rows, the size of a mesh; transpose it, one row per person",
-        )
-    if not is_mesh_size(n_columns) and n_columns and plain(frame.columns):
-        text = f"The DataFrame has {n_columns} columns without names, which is not the size of a known mesh"
-        raise CohortError("paths", f"{text}; name them after regions")
-    if names is None and not plain(frame.index):
+    has_names = not _are_numbers(frame.index)
+    is_transposed = is_mesh_size(n_rows) and not has_names
+    if not is_mesh_size(n_columns) and (is_transposed or _are_numbers(frame.columns)):
+        text = "must have one row per person, and columns for the vertices of a known mesh or"
+        shape = f"{n_rows} rows and {n_columns} columns"
+        raise CohortError("paths", f"a DataFrame {text} named after regions; found {shape}")
+    if names is None and has_names:
         names = tuple(map(str, frame.index))
     return frame, names
 
 
+def _are_numbers(labels: Any) -> bool:
+    """Whether labels are 0, 1, 2, ..., which pandas gives if there are no names."""
+    return bool(np.array_equal(np.asarray(labels), np.arange(len(labels))))
+
+
 def frame_on_regions(
-    frame: Any, parcels: Any, mesh: Any, journal: Journal
-) -> tuple[NDArray[Any], Sites, str]:
-    """A DataFrame with one column per region: values, sites and hemisphere."""
-    columns = {
-        str(name): [
-            "n/a" if value != value or value is None else str(value) for value in frame[name]
-        ]
-        for name in frame
-    }
-    problems = Problems()
-    try:
-        table = _from_columns({"": list(map(str, frame.index)), **columns}, Path("DataFrame"), None)
-    except Unreadable as problem:
-        raise CohortError("paths", f"The DataFrame {problem}") from None
-    whole = whole_atlas(parcels, mesh)
-    matched = _match([table], whole, None, problems, journal)
-    problems.check()
-    sites = _on_regions(matched, whole, None)
-    _note([table], sites, parcels, journal)
-    maps = _arranged(matched, sites, problems)
-    problems.check()
-    assert sites.regions is not None
-    parts = maps[Path("DataFrame")].parts
-    return np.hstack(list(parts.values())), sites, sites.regions.hemi or "left"
+    frame: pd.DataFrame,
+    parcels: Any,
+    mesh: Any,
+    journal: Journal,
+) -> tuple[Maps, Sites]:
+    """Return the maps and sites of a DataFrame with one column per region."""
+    # As text, a DataFrame is checked as a file is.
+    text = frame.astype(str).where(frame.notna(), "n/a")
+    columns = {"": list(map(str, frame.index))}
+    columns |= {str(name): list(text[name]) for name in text}
+    with naming("paths", "table of regions", CohortError):
+        table = _from_columns(columns, Path("DataFrame"), None)
+    atlas = whole_atlas(parcels, mesh)
+    sites, maps = _on_shared_regions(
+        [table],
+        atlas,
+        None,
+        ReadProblems(),
+        journal,
+    )
+    return maps[table.path], sites

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.people import (
     PERSON,
     SESSION,
@@ -22,12 +24,13 @@ from icofactor.cohort.people import (
     scan_name,
     session_key,
 )
-from icofactor.cohort.problems import Journal, Problems, some
-from icofactor.errors import ArgumentError, CohortError, Phrase, Problem, literal
+from icofactor.cohort.problems import Journal, ReadProblems, some
+from icofactor.errors import ArgumentError, CohortError, Problem, shown
 from icofactor.io.guard import Unreadable, naming
 from icofactor.io.maps import reading
 from icofactor.io.tables import MISSING, cell_text, is_missing, read_table, typed
 
+# Names of the column of subjects, in lower case.
 ID_COLUMNS = (
     "participant_id",
     "participant",
@@ -37,24 +40,35 @@ ID_COLUMNS = (
     "subjects",
     "id",
 )
-"""Names of the column of subjects, in whichever case."""
-PLACE = "{subject}"
-"""Where the subject stands in a pattern of names of files."""
-_SKIP = "{missing='skip'} leaves out subjects with missing files"
-_TRUE, _FALSE = ("1", "1.0", "true", "yes", "y", "t", "x"), ("0", "0.0", "false", "no", "n", "f")
+# Stands for the subject in a pattern of file names.
+SUBJECT_FIELD = "{subject}"
+_SKIP = "--missing skip (missing='skip') leaves out subjects with missing files"
+# Cells of a column "exclude" or "include".
+_TRUE = ("1", "1.0", "true", "yes", "y", "t", "x")
+_FALSE = ("0", "0.0", "false", "no", "n", "f")
+
+
+def column_named(
+    columns: Iterable[Any],
+    names: Sequence[str],
+) -> Any:
+    """Return the column with the first of these names, in whichever case, or None."""
+    by_name = {str(column).lower(): column for column in reversed(list(columns))}
+    return next((by_name[name] for name in names if name in by_name), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Participants:
-    """A table with one row per subject, or per scan of a subject; those to leave out already gone.
+    """A table with one row per subject, or per scan, without those to leave out.
 
     Attributes
     ----------
-    ids : names of the rows, no two alike, in the order of the table: subjects, or scans where
-    people have several. columns : name → one value per row; without the ids.
-    listed : all rows of the table, also those that its column "exclude" (or "include") leaves out.
-    source : where the table came from, as the provenance has it.
-    scans : person and session of each row, where the table has a column of sessions.
+    ids : unique names of the rows, in the order of the table: subjects, or scans where people have
+        several.
+    columns : name → one value per row, without the ids.
+    listed : all rows of the table, also those that its column "exclude" or "include" leaves out.
+    source : path and checksum of the table, for the provenance.
+    scans : person and session of each row, if the table has a column of sessions.
     """
 
     ids: tuple[str, ...]
@@ -65,136 +79,145 @@ class Participants:
 
     @property
     def repeated(self) -> bool:
-        """Whether rows are scans, several of a person."""
+        """Whether people have several rows."""
         return len({person for person, _ in self.scans}) < len(self.scans)
 
     @cached_property
-    def _row(self) -> dict[str, int]:
-        return {bare(name): row for row, name in enumerate(self.ids)}
+    def _rows(self) -> dict[str | Scan, int]:
+        """Return names, and persons with sessions, → row."""
+        rows: dict[str | Scan, int] = {bare(name): row for row, name in enumerate(self.ids)}
+        for row, (person, session) in enumerate(self.scans):
+            rows[bare(person), session_key(session)] = row
+        return rows
 
-    @cached_property
-    def _row_of_scan(self) -> dict[Scan, int]:
-        return {
-            (bare(person), session_key(session)): row
-            for row, (person, session) in enumerate(self.scans)
-        }
+    def row(
+        self,
+        name: str,
+        scan: Scan | None = None,
+    ) -> int | None:
+        """Return the row of a subject or scan, with or without "sub-".
 
-    def row(self, name: str, scan: Scan | None = None) -> int | None:
-        """The row of a subject, "sub-" or not, or of a scan: that of its session, or of its person
-        where the table says nothing of sessions.
+        A scan has the row of its session, or of its person if the table has no sessions.
         """
+        keys: list[str | Scan] = [bare(name)]
         if scan is not None and self.scans:
-            found = self._row_of_scan.get((bare(scan[0]), session_key(scan[1])))
-            if found is not None:
-                return found
-        found = self._row.get(bare(name))
-        return (
-            self._row.get(bare(scan[0]))
-            if found is None and scan is not None and not self.scans
-            else found
-        )
+            # The session decides if the table has sessions.
+            keys.insert(0, (bare(scan[0]), session_key(scan[1])))
+        elif scan is not None:
+            keys.append(bare(scan[0]))
+        return next((self._rows[key] for key in keys if key in self._rows), None)
 
     def about(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """The columns with one value for each of these subjects, all of which the table lists."""
+        """Return the columns with one value for each of these subjects."""
         return Selection(self).columns(subjects)
 
 
-def read_participants(given: Any) -> Participants | None:
-    """A table from a TSV or CSV file, from columns (a mapping or a DataFrame), or from subjects
-    only.
-    """
-    if given is None or isinstance(given, Participants):
-        return given
-    if isinstance(given, str | os.PathLike):
-        path = Path(given).expanduser()
-        with reading(path, "table of participants"):
-            columns, source = read_table(path)
-        return _from_columns(columns, CohortError.place(path), source)
-    if isinstance(given, Mapping) or hasattr(given, "columns"):
+def read_participants(source: Any) -> Participants | None:
+    """Return a table from a TSV or CSV file, from columns, or from names of subjects."""
+    if source is None or isinstance(source, Participants):
+        return source
+    path = "participants"
+    record: Mapping[str, Any] = {}
+    if isinstance(source, str | os.PathLike):
+        file = Path(source).expanduser()
+        path = CohortError.place(file)
+        with reading(file, "table of participants"):
+            columns, record = read_table(file)
+    elif isinstance(source, Mapping) or hasattr(source, "columns"):
         columns = {
-            str(name): ["n/a" if v is None else str(v) for v in values]
-            for name, values in given.items()
+            str(name): ["n/a" if value is None else str(value) for value in values]
+            for name, values in source.items()
         }
-        return _from_columns(columns, "participants", {})
-    if isinstance(given, Sequence | np.ndarray):
-        return _from_columns({"participant_id": [str(name) for name in given]}, "participants", {})
-    raise ArgumentError(
-        "participants", Phrase(type(given).__name__), "a TSV file, columns or subjects"
-    )
+    elif isinstance(source, Sequence | np.ndarray):
+        columns = {PERSON: [str(name) for name in source]}
+    else:
+        text = "must be a TSV or CSV file, columns, or names of subjects"
+        raise ArgumentError("participants", f"{text}; found {type(source).__name__}")
+    problem = _problem_of_columns(columns)
+    if problem:
+        raise CohortError(path, problem)
+    return _from_columns(columns, path, record)
 
 
 def _from_columns(
-    columns: dict[str, list[str]], where: str, source: dict[str, Any]
+    columns: dict[str, list[str]],
+    path: str,
+    source: Mapping[str, Any],
 ) -> Participants:
-    names = {name.lower(): name for name in reversed(columns)}
-    key = next((names[name] for name in ID_COLUMNS if name in names), None)
-    if key is None:
-        raise CohortError(
-            where, f"has no column participant_id; its columns are {some(columns, 10)}"
-        )
-    if len({len(column) for column in columns.values()}) > 1:
-        raise CohortError(where, "its columns differ in length")
-    ids = columns.pop(key)
-    if not ids:
-        raise CohortError(where, "lists no subjects")
-    of_sessions = {name.lower(): name for name in reversed(columns)}
-    sessions = next(
-        (columns[of_sessions[name]] for name in SESSION_COLUMNS if name in of_sessions), None
-    )
-    scans = [] if sessions is None else list(zip(ids, sessions, strict=True))
-    twice = sorted(name for name, n in Counter(ids).items() if n > 1)
-    if twice or len(set(map(bare, ids))) < len(ids):
-        keys = {
-            (bare(person), session_key(session))
-            for person, session in scans
-            if session.lower() not in MISSING
-        }
-        if len(keys) < len(ids):
-            which = some(twice, 10) or "with and without sub-"
-            told = (
-                "with the same session, or none"
-                if scans
-                else "without a column session_id; keep one row each"
-            )
-            raise CohortError(where, f"lists subjects twice: {which}, {told}")
-        ids = [scan_name(person, session) for person, session in scans]
+    """Return the table of these columns of text."""
+    persons = columns.pop(column_named(columns, ID_COLUMNS))
+    session_column = column_named(columns, SESSION_COLUMNS)
+    scans = list(zip(persons, columns[session_column], strict=True)) if session_column else []
+    ids = _unique_ids(persons, scans, path)
     used = np.ones(len(ids), dtype=bool)
-    for name in list(columns):
-        if name.lower() in ("exclude", "include"):
-            flags = _flags(columns.pop(name), where, name)
-            used &= flags if name.lower() == "include" else ~flags
-    if not used.any():
-        raise CohortError(where, "leaves out every subject")
-    keep = np.flatnonzero(used)
-    values = {name: typed([column[row] for row in keep]) for name, column in columns.items()}
+    # Both columns may be there; a row must pass both.
+    for name in [name for name in columns if name.lower() in ("exclude", "include")]:
+        used &= _is_used(columns.pop(name), path, name)
+    problem = "" if used.any() else "leaves out every subject"
+    rows = np.flatnonzero(used)
+    values = {name: typed([column[row] for row in rows]) for name, column in columns.items()}
     for name, column in values.items():
+        # An infinite covariate makes every coefficient NaN.
         if column.dtype.kind == "f" and np.isinf(column).any():
-            who = ids[keep[np.flatnonzero(np.isinf(column))[0]]]
-            what = (
-                f"column {literal(repr(name))} contains an infinite number (subject {literal(who)})"
-            )
-            raise CohortError(
-                where, f"{what}; numbers must be finite; write n/a for missing values"
-            )
+            infinite = some(ids[rows[position]] for position in np.flatnonzero(np.isinf(column)))
+            text = f"column {shown(name)} is infinite for subject {infinite}"
+            problem = f"{text}; write n/a for missing values"
+    if problem:
+        raise CohortError(path, problem)
     return Participants(
-        tuple(ids[row] for row in keep),
-        values,
-        tuple(ids),
-        source,
-        tuple(scans[row] for row in keep) if scans else (),
+        ids=tuple(ids[row] for row in rows),
+        columns=values,
+        listed=tuple(ids),
+        source=source,
+        scans=tuple(scans[row] for row in rows) if scans else (),
     )
 
 
-def _flags(column: list[str], where: str, name: str) -> NDArray[np.bool_]:
-    """Yes or no; an empty cell of "exclude" is no, one of "include" is yes."""
+def _problem_of_columns(columns: Mapping[str, Sequence[str]]) -> str:
+    """Say why columns are no table of subjects; "" if they are."""
+    key = column_named(columns, ID_COLUMNS)
+    if key is None:
+        return f"has no column participant_id; its columns are {some(columns, 10)}"
+    if len({len(column) for column in columns.values()}) > 1:
+        return "its columns differ in length"
+    return "" if len(columns[key]) else "lists no subjects"
+
+
+def _unique_ids(
+    persons: list[str],
+    scans: Sequence[Scan],
+    path: str,
+) -> list[str]:
+    """Return unique names of the rows: persons, or scans if persons occur several times."""
+    # With and without "sub-" is one person.
+    if len(set(map(bare, persons))) == len(persons):
+        return persons
+    # Rows of one person are told apart by their sessions, which must be known and different.
+    keys = {
+        (bare(person), session_key(session))
+        for person, session in scans
+        if session.lower() not in MISSING
+    }
+    if len(keys) < len(persons):
+        repeated = [name for name, count in Counter(map(bare, persons)).items() if count > 1]
+        remedy = "keep one row each, or add a column session_id with different sessions"
+        raise CohortError(path, f"lists subjects twice: {some(repeated, 10)}; {remedy}")
+    return [scan_name(person, session) for person, session in scans]
+
+
+def _is_used(
+    column: Sequence[str],
+    path: str,
+    name: str,
+) -> NDArray[np.bool_]:
+    """Return which rows a column "exclude" or "include" leaves in; empty cells do."""
     cells = [value.lower() for value in column]
-    wrong = [cell for cell in cells if cell not in (*_TRUE, *_FALSE, *MISSING)]
-    if wrong:
-        found = literal(repr(wrong[0][:60]))
-        raise CohortError(where, f"column {name} must contain 1 or 0 (or yes, no); found {found}")
-    return np.array(
-        [cell in _TRUE or (cell in MISSING and name.lower() == "include") for cell in cells]
-    )
+    for cell in cells:
+        if cell not in (*_TRUE, *_FALSE, *MISSING):
+            text = f"column {name} must contain 1 or 0 (or yes, no); found {shown(cell[:60])}"
+            raise CohortError(path, text)
+    words = _TRUE if name.lower() == "include" else _FALSE
+    return np.array([cell in words or cell in MISSING for cell in cells])
 
 
 @dataclass(frozen=True)
@@ -242,249 +265,219 @@ class Selection:
         missing: str = "raise",
         needed: Sequence[str] = (),
     ) -> Selection:
-        """From what a user gives; see `load_cohort`."""
-        if missing not in ("raise", "skip"):
-            raise ArgumentError("missing", missing, "'raise' or 'skip'")
-        return cls(
-            read_participants(participants), tuple(map(str, exclude)), missing, tuple(needed)
-        )
+        """Return the selection that the arguments of `load_cohort` describe."""
+        check_value("missing", missing, OneOf(("raise", "skip")))
+        table = read_participants(participants)
+        return cls(table, tuple(map(str, exclude)), missing, tuple(needed))
 
     @property
     def skips(self) -> bool:
         return self.missing == "skip"
 
-    def choose(self, known: Sequence[str]) -> Choice:
-        """Who is used of the subjects that are known."""
-        table, out = self.participants, set(map(bare, self.exclude))
-        rows = {
-            there: None if table is None else table.row(there, self.scans.get(there))
-            for there in known
-        }
-        match = {
-            self._name(there, row): there
-            for there, row in rows.items()
-            if table is None or row is not None
-        }
+    def _row(self, name: str) -> int | None:
+        """Return the row of a subject of the data in the table."""
+        table = self.participants
+        return None if table is None else table.row(name, self.scans.get(name))
+
+    def _keys(self, *names: str) -> set[str]:
+        """Return what subjects may be called: names, persons and scans, without "sub-"."""
+        scans = [self.scans[name] for name in names if name in self.scans]
+        persons = [person for person, _ in scans]
+        return set(map(bare, (*names, *persons, *(scan_name(*scan) for scan in scans))))
+
+    def choose(self, names: Sequence[str]) -> Choice:
+        """Return who is used of the subjects in the data."""
+        table = self.participants
+        excluded = set(map(bare, self.exclude))
+        present = self._keys(*names)
+        by_name = {name: name for name in names}
+        absent: list[str] = []
         if table is not None:
-            match = dict(sorted(match.items(), key=lambda item: rows[item[1]] or 0))
-        taken = {row for row in rows.values() if row is not None}
-        listed = () if table is None else table.ids
-        named = lambda *names: {
-            bare(one) for name in names for one in (name, self.scans.get(name, (name, ""))[0])
-        }
-        present = {one for name in (*known, *listed) for one in named(name)} | {
-            bare(person) for person, _ in (() if table is None else table.scans)
-        }
+            rows = {name: row for name in names if (row := self._row(name)) is not None}
+            by_name = {
+                self._name_in_cohort(name, rows[name]): name
+                for name in sorted(rows, key=rows.__getitem__)
+            }
+            used_rows = set(rows.values())
+            absent = [name for row, name in enumerate(table.ids) if row not in used_rows]
+            # Somebody in the table without maps is no unknown name.
+            present.update(map(bare, (*table.ids, *(person for person, _ in table.scans))))
         return Choice(
-            chosen=[(name, there) for name, there in match.items() if not named(name, there) & out],
-            absent=[
-                name
-                for row, name in enumerate(listed)
-                if row not in taken and bare(name) not in out
+            chosen=[
+                (name, in_data)
+                for name, in_data in by_name.items()
+                if self._keys(name, in_data).isdisjoint(excluded)
             ],
-            others=sorted(set(known) - set(match.values())),
+            absent=[name for name in absent if bare(name) not in excluded],
+            others=sorted(set(names) - set(by_name.values())),
             unknown=[name for name in self.exclude if bare(name) not in present],
         )
 
-    def _name(self, there: str, row: int | None) -> str:
-        """Name in the cohort of a subject or scan that is in a row of the table."""
-        table, scan = self.participants, self.scans.get(there)
-        if table is None or row is None:
-            return there
-        return (
-            there
-            if scan is not None and not table.scans and bare(table.ids[row]) != bare(there)
-            else table.ids[row]
-        )
+    def _name_in_cohort(
+        self,
+        name: str,
+        row: int,
+    ) -> str:
+        """Return the name in the table, or of a scan if the table lists people."""
+        assert self.participants is not None
+        name_in_table = self.participants.ids[row]
+        lists_people = name in self.scans and not self.participants.scans
+        return name if lists_people and bare(name_in_table) != bare(name) else name_in_table
 
     def renamed(self, chosen: Sequence[tuple[str, str]]) -> Selection:
-        """The same, with the scans of those chosen by their names in the cohort."""
-        return replace(
-            self, scans={name: self.scans[there] for name, there in chosen if there in self.scans}
-        )
+        """Return the selection with scans by their names in the cohort."""
+        scans = {name: self.scans[in_data] for name, in_data in chosen if in_data in self.scans}
+        return replace(self, scans=scans)
 
     def columns(self, subjects: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """What is known of subjects of the cohort; with the people and sessions where rows are
-        scans.
-        """
-        table, scans = self.participants, dict(self.scans)
-        rows = [None if table is None else table.row(name, scans.get(name)) for name in subjects]
-        found: dict[str, NDArray[Any]] = {}
+        """Return the columns of the table for subjects, with people and sessions of scans."""
+        columns: dict[str, NDArray[Any]] = {}
+        scans = dict(self.scans)
+        table = self.participants
         if table is not None:
-            found = {
-                name: values[[row for row in rows if row is not None]]
-                for name, values in table.columns.items()
-            }
+            rows = [row for name in subjects if (row := self._row(name)) is not None]
+            columns = {name: values[rows] for name, values in table.columns.items()}
             if table.repeated:
-                scans |= {
-                    name: table.scans[row]
-                    for name, row in zip(subjects, rows, strict=True)
-                    if row is not None
-                }
+                scans |= dict(zip(subjects, (table.scans[row] for row in rows), strict=True))
         if scans:
             people = [scans.get(name, (name, "n/a")) for name in subjects]
-            found = {
-                **found,
-                PERSON: np.array([person for person, _ in people]),
-                SESSION: np.array([session for _, session in people]),
-            }
-        return found
+            columns[PERSON] = np.array([person for person, _ in people])
+            columns[SESSION] = np.array([session for _, session in people])
+        return columns
 
     def select(
         self,
-        known: Sequence[str],
-        problems: Problems,
+        names: Sequence[str],
+        problems: ReadProblems,
         journal: Journal,
-        told: Mapping[str, NDArray[Any]] | None = None,
+        data_columns: Mapping[str, NDArray[Any]] | None = None,
     ) -> list[tuple[str, str]]:
-        """The chosen ones, as `Choice.chosen`; what is wrong and what was left out is reported.
+        """Return the chosen subjects, as `Choice.chosen`; report problems and who is left out.
 
-        `told`: what the data themselves say of the known ones, column → values.
+        Parameters
+        ----------
+        data_columns : what the data say of their subjects, column → values.
         """
-        choice = self.choose(known)
+        choice = self.choose(names)
+        # A misspelt name would silently stay in the cohort.
         if choice.unknown:
-            problems.add(
-                "exclude",
-                f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or remove the names",
-            )
-        listed = set() if self.participants is None else set(map(bare, self.participants.listed))
-        scan = lambda name: (
-            (name, self.scans[name][0], scan_name(*self.scans[name]))
-            if name in self.scans
-            else (name,)
-        )
-        marked = [name for name in choice.others if listed & set(map(bare, scan(name)))]
+            text = f"names {some(choice.unknown)}, but there are no maps of these subjects"
+            problems.add("exclude", f"{text}; correct or remove the names")
+        table = self.participants
+        listed = set() if table is None else set(map(bare, table.listed))
+        # Left out on purpose, which is reported apart from what the table forgets.
+        marked = [name for name in choice.others if listed & self._keys(name)]
         journal.leave_out(marked, "that the participants table marks for exclusion")
         unlisted = [name for name in choice.others if name not in marked]
         journal.leave_out(unlisted, "that the participants table does not list")
         if self.skips:
             journal.leave_out(choice.absent, "of the participants table without maps")
         elif choice.absent:
-            there = f"; there are maps of {some(known)}" if known else ""
-            problems.add(
-                "participants",
-                f"no map was found of {some(choice.absent, 50)}{there}; {{missing='skip'}} leaves them out",
-            )
-        lacking = self._lacking(choice.chosen, known, told or {})
+            present = f"; there are maps of {some(names)}" if names else ""
+            text = f"no map was found of {some(choice.absent, 50)}{present}"
+            problems.add("participants", f"{text}; --missing skip (missing='skip') leaves them out")
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of[in_data] for _, in_data in choice.chosen]
+        columns = {name: values[rows] for name, values in (data_columns or {}).items()}
+        columns |= self.renamed(choice.chosen).columns([name for name, _ in choice.chosen])
+        needed = [columns[name] for name in self.needed if name in columns]
+        # A subject without a covariate cannot enter the regression.
+        complete = [
+            not any(is_missing(cell_text(values[row])) for values in needed)
+            for row in range(len(rows))
+        ]
+        selected = list(compress(choice.chosen, complete))
+        lacking = [name for name, in_data in choice.chosen if (name, in_data) not in selected]
         journal.leave_out(lacking, "with missing covariates")
         if not choice.unknown:
-            journal.leave_out(sorted(dict.fromkeys(self.exclude)), "by name")
-        return [(name, there) for name, there in choice.chosen if name not in lacking]
-
-    def _lacking(
-        self,
-        chosen: Sequence[tuple[str, str]],
-        known: Sequence[str],
-        told: Mapping[str, NDArray[Any]],
-    ) -> list[str]:
-        """Those without a value in a needed column."""
-        if not self.needed:
-            return []
-        names, rows = (
-            [name for name, _ in chosen],
-            [list(known).index(there) for _, there in chosen],
-        )
-        table = {column: values[rows] for column, values in told.items()} | self.renamed(
-            chosen
-        ).columns(names)
-        columns = [
-            [is_missing(cell_text(value)) for value in table[name]]
-            for name in self.needed
-            if name in table
-        ]
-        return [name for name, *lacks in zip(names, *columns, strict=True) if any(lacks)]
+            journal.leave_out(sorted(set(self.exclude)), "by name")
+        return selected
 
     def select_files(
         self,
-        there: Sequence[str],
-        missing: Mapping[str, list[str]],
-        twice: Mapping[str, list[tuple[Path, str]]],
-        problems: Problems,
+        names: Sequence[str],
+        missing: Mapping[str, Sequence[str]],
+        duplicates: Mapping[str, Sequence[tuple[Path, str]]],
+        problems: ReadProblems,
         journal: Journal,
     ) -> list[tuple[str, str]]:
-        """The same of subjects with files.
+        """Return the chosen subjects with files, as `select` does.
 
         Parameters
         ----------
-        there : subjects that have files.
-        missing : subject → files of it that are missing.
-        twice : subject → files of it beyond one for each hemisphere, and what is wrong with each.
+        names : subjects that have files.
+        missing : subject → what is missing.
+        duplicates : subject → files beyond one for each hemisphere, and the problem with each.
         """
-        chosen = self.select(list(dict.fromkeys([*there, *missing])), problems, journal)
+        chosen = self.select(list(dict.fromkeys([*names, *missing])), problems, journal)
         if self.skips:
-            journal.leave_out(
-                [name for name, found in chosen if found in missing], "with missing files"
-            )
-        for name, found in chosen:  # of others it does not matter
-            files = "; ".join(f"missing: {file}" for file in missing.get(found, []))
-            if files and not self.skips:
-                problems.add(
-                    f"subject {name}", Problem(f"{files}; {_SKIP}", f"files are missing; {_SKIP}")
-                )
-            for path, text in twice.get(found, []):
+            incomplete = [name for name, in_data in chosen if in_data in missing]
+            journal.leave_out(incomplete, "with missing files")
+        for name, in_data in chosen:
+            if in_data in missing and not self.skips:
+                text = "; ".join(f"missing: {path}" for path in missing[in_data])
+                problem = Problem(f"{text}; {_SKIP}", f"files are missing; {_SKIP}")
+                problems.add(f"subject {name}", problem)
+            # Only those of chosen subjects: others do no harm.
+            for path, text in duplicates.get(in_data, ()):
                 problems.add(path, text)
-        # a subject that lacks a file is an error already; what is wrong with its other files is
-        # reported as well
-        return [
-            (name, found)
-            for name, found in chosen
-            if found not in missing or (found in there and not self.skips)
-        ]
+        # The other files of a subject that lacks one are read too, to report all problems.
+        present = set(names) - (set(missing) if self.skips else set())
+        return [(name, in_data) for name, in_data in chosen if in_data in present]
 
 
-def read_subjects(given: Any) -> tuple[str | None, tuple[str, ...] | None]:
-    """What the argument `subjects` says: a pattern with {subject} in it, or names (as given, or
-    from a file).
-    """
-    if given is None:
+def read_subjects(subjects: Any) -> tuple[str | None, tuple[str, ...] | None]:
+    """Return the pattern, or the names, that the argument `subjects` gives."""
+    if subjects is None:
         return None, None
-    if not isinstance(given, str | os.PathLike):
-        return None, tuple(map(str, given))
-    if PLACE in str(given):
-        return str(given), None
-    path = Path(given).expanduser()
-    advice = f"{{subjects}} is a list of names, a file with one name per line, or a pattern with {literal(PLACE)}"
+    if not isinstance(subjects, str | os.PathLike):
+        return None, tuple(map(str, subjects))
+    if SUBJECT_FIELD in str(subjects):
+        return str(subjects), None
+    path = Path(subjects).expanduser()
+    advice = (
+        "--subjects (subjects=) takes names, a file with one name per line, or a pattern with "
+        f"{SUBJECT_FIELD}"
+    )
     with naming(path, "list of subjects", CohortError, advice):
-        if not path.is_file():
-            raise Unreadable("no such file")
         columns, _ = read_table(path)
-        names = {name.lower(): name for name in reversed(columns)}
-        key = next((names[name] for name in ID_COLUMNS if name in names), None)
-        if key is None and len(columns) != 1:
-            raise Unreadable(
-                "is neither one name per line nor a table with a column participant_id"
-            )
-        first = [] if key is not None else list(columns)  # the first name, not a header
-        return None, (*first, *columns[key or next(iter(columns))])
+        key = column_named(columns, ID_COLUMNS)
+        if key is not None:
+            return None, tuple(columns[key])
+        if len(columns) != 1:
+            raise Unreadable("has several columns, but none is called participant_id")
+        # Without a header, the first name is in its place.
+        ((first, names),) = columns.items()
+        return None, (first, *names)
 
 
-def check_names(subjects: Sequence[str], wanted: int, what: str) -> list[str]:
-    """Names that the caller gives, as many as there are `what`, no two alike."""
-    if len(subjects) != wanted:
-        raise CohortError("subjects", f"has {len(subjects)} names; {what}")
-    if len(set(subjects)) < wanted:
-        raise CohortError("subjects", "contains a name twice")
+def check_names(
+    subjects: Sequence[str],
+    n: int,
+    description: str,
+) -> list[str]:
+    """Return names of subjects; raise an error unless there are n different ones."""
+    n_different = len(set(subjects))
+    if len(subjects) != n or n_different < n:
+        text = f"has {len(subjects)} names, {n_different} of them different"
+        raise CohortError("subjects", f"{text}; {description}")
     return list(subjects)
 
 
-def unnamed(n: int, where: str, table: Participants | None, journal: Journal) -> list[str]:
-    """Subjects of maps without names: those that participants lists, if it lists as many, or
-    numbers.
-    """
+def names_of_unnamed(
+    n: int,
+    path: str,
+    table: Participants | None,
+    journal: Journal,
+) -> list[str]:
+    """Return names for n maps without names: those in the table, or numbers."""
     if table is None:
         return [f"map{number + 1:04d}" for number in range(n)]
-    # a table of all maps, some of which it leaves out; or of the maps that were left when the file
-    # was made
+    # The table may list all maps, also those it leaves out, or only those in the file.
     for names in (table.listed, table.ids):
         if len(names) == n:
-            journal.note(
-                f"the {n} maps of {where} are the {n} subjects of participants, in that order"
-            )
+            journal.note(f"the {n} maps of {path} are the {n} subjects of participants, in order")
             return list(names)
-    left = len(table.listed) - len(table.ids)
-    raise CohortError(
-        where,
-        f"contains {n} maps without subject names; the participants table lists {len(table.listed)}"
-        f"{f' and leaves out {left} of them' if left else ''}: list all {n} there in the order of the maps (1 in a "
-        "column exclude leaves one out), or pass their names as {subjects}",
-    )
+    text = f"contains {n} maps without subject names; the participants table lists"
+    remedy = "list all in the order of the maps, or pass their names with --subjects (subjects=)"
+    raise CohortError(path, f"{text} {len(table.listed)}: {remedy}")

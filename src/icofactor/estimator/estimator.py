@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.people import warn_of_repeated
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.estimator.fitted import FittedMaps
 from icofactor.estimator.fitting import Fitted, fit_maps
 from icofactor.estimator.inputs import (
@@ -180,7 +180,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
     >>> model = ico.CorticalFactorization(3, n_starts=2, level=1)
-    >>> loadings = model.fit_transform(cohort)  # or an array of subjects × sites, with mesh="fsaverage3"
+    >>> # Or of an array of subjects × sites, with mesh="fsaverage3".
+    >>> loadings = model.fit_transform(cohort)
     >>> loadings.shape, model.components_.shape
     ((20, 3), (3, 642))
     >>> bool(model.explained_ > 0.4)
@@ -383,7 +384,6 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         self.solution_ = refined.solution
         self.depth_ = self._on_all_sites(refined.design.site_depth)
         self.centering_ = fitted.centering.on_all_sites(self.mask_)
-        self.measures_ = self.centering_.described(fitted.measures)
         self.components_ = self._on_all_sites(reported.components)
         self.loadings_ = reported.loadings
         self.scale_ = reported.scale
@@ -396,8 +396,6 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         # The mean map alone would have done better.
         if self.explained_ < 0:
             self._warn_of_nothing_explained()
-        if self.measures_ is not None and self.measures_.warning:
-            warnings.warn(self.measures_.warning, UserWarning, stacklevel=4)
 
     def harmonized(self, X: Any, combat: ComBat | None) -> Any:
         """Harmonize X with `combat`, ≥ 0 if the method requires it; data that are already
@@ -474,8 +472,8 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         Z = check_array(X)
         if Z.shape[1] != len(self.components_):
-            expected = f"loadings on {len(self.components_)} components"
-            raise ArgumentError("X", Phrase(f"{Z.shape[1]} columns"), expected)
+            message = f"must be loadings on {len(self.components_)} components"
+            raise ArgumentError("X", f"{message}; found {Z.shape[1]} columns")
         return self.centering_.undone(np.asarray(Z) @ self.components_)
 
     def score(self, X: Any, y: None = None) -> float:
@@ -500,10 +498,10 @@ class CorticalFactorization(FittedMaps, TransformerMixin, BaseEstimator):
             sums += result["sum.squares"]
         error, variance = sums.tolist()
         if variance == 0:
-            what = (
-                "X equals the fitted subjects' mean map everywhere; it has no variance to explain"
+            message = (
+                "equals the fitted subjects' mean map everywhere: there is no variance to explain"
             )
-            raise ArgumentError("X", None, what)
+            raise ArgumentError("X", message)
         return 1 - error / variance
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a fitted model does with maps behind its public methods: sites in use, centering, loadings."""
+"""What a fitted model does with maps: sites in use, centering, loadings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class FittedMaps:
     sites_: Any
     mask_: np.ndarray | None
     hemi_: str | None
-    measures_: Any
     harmonization_: Any
     covariates_: Any
     centering_: Centering
@@ -50,9 +49,11 @@ class FittedMaps:
         if not self.lift:
             remedy = "maps that are constant on faces miss finer detail; use lift=True"
         elif self.rules == "paper" or not isinstance(self.penalty, str):
-            remedy = f"give a penalty below {self.solution_.penalty:.3g}, or use the default rules and penalty"
-        said = f"the components explain less than the mean map of the subjects does: explained_ = {self.explained_:.3g}"
-        warnings.warn(f"{said}; {remedy}", UserWarning, stacklevel=4)
+            limit = f"{self.solution_.penalty:.3g}"
+            remedy = f"give a penalty below {limit}, or use the default rules and penalty"
+        problem = "the components explain less than the mean map of the subjects does"
+        message = f"{problem}: explained_ = {self.explained_:.3g}; {remedy}"
+        warnings.warn(message, UserWarning, stacklevel=4)
 
     def _on_all_sites(self, values: np.ndarray) -> np.ndarray:
         """Values of the sites used, on all sites, zero where masked."""
@@ -67,7 +68,9 @@ class FittedMaps:
         self.n_features_in_ = self.components_.shape[1]
         self.n_iter_ = self.solution_.n_iter
         self.n_constant_sites_ = self.centering_.at(self.mask_).n_constant
-        deviations = self.centering_.deviations(self.loadings_.T)
+        # In one order in memory, whether fitted or read from a file: sums then have the same bits.
+        profiles = np.ascontiguousarray(self.loadings_.T)
+        deviations = self.centering_.deviations(profiles)
         # What a component carries alone: ‖w‖² Σ (c − mean)².
         sizes = self.sites_.weigh(np.square(self.components_).T).sum(axis=0)
         self.explained_variance_ = sizes * np.square(deviations).sum(axis=1)
@@ -99,13 +102,18 @@ class FittedMaps:
         hemi = self.hemi_ if self.hemi_ != "both" else None
         maps, _ = read_input(data, self.sites_, hemi)
         if maps.n_subjects < 1:
-            raise ArgumentError("X", None, "X has no subjects (0 rows)")
+            raise ArgumentError("X", "has no subjects (0 rows)")
         # A wrong executor is refused before the first block is read.
         check_executor(executor)
         maps = replace(maps, executor=executor)
         if self.mask_ is not None:
             maps = maps.subset(sites=self.mask_)
         return self.centering_.at(self.mask_).applied(maps)
+
+    @property
+    def measures_(self) -> Any:
+        """How several measures were joined and scaled; None for one."""
+        return self.centering_.described_measures
 
     @property
     def center_(self) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icofactor.cohort.adjusted import subject_names
-from icofactor.cohort.measures import Measures
 from icofactor.factorization._lift import Basis, full_basis, lift, loadings
 from icofactor.factorization._multistart import Multistart, multistart
 from icofactor.factorization._refine import Refined, refine
@@ -37,7 +36,7 @@ class Fitted:
     ----------
     reported : components, loadings and their scale
     starts, refined : how the coarse problem was solved
-    centering, measures : what was taken out of the maps, and what was found of several measures
+    centering : what was taken out of the maps
     error, variance : ‖X − WC‖² and Σ (x − the site's mean)² of X as it was fitted
     """
 
@@ -45,7 +44,6 @@ class Fitted:
     starts: Multistart
     refined: Refined
     centering: Centering
-    measures: Measures | None
     error: float
     variance: float
 
@@ -58,14 +56,13 @@ class Gathered:
     ----------
     stats, source : statistics of the maps as they are fitted, and what answers divisions of faces
     unit : what the maps are divided by for the fit
-    centering, measures, variance : as in `Fitted`
+    centering, variance : as in `Fitted`
     """
 
     stats: Statistics
     source: Source
     unit: float
     centering: Centering
-    measures: Measures | None
     variance: float
 
 
@@ -118,7 +115,6 @@ def fit_maps(
         starts=starts,
         refined=refined,
         centering=gathered.centering,
-        measures=gathered.measures,
         error=basis.error(C, gathered.stats.sq_norm),
         variance=gathered.variance,
     )
@@ -135,7 +131,7 @@ def gather_statistics(
 ) -> tuple[Maps, Gathered]:
     """Return the maps as they are fitted, centred and in their unit, and their statistics.
 
-    It takes one pass over the maps; z-scores and several measures take one more, before it.
+    It takes one pass over the maps; z-scores, and scales of the data, take one more before it.
     """
     kind = settings.centers_by
     measured = centering_before(X, settings, method, maps, design.sites)
@@ -174,7 +170,6 @@ def gather_statistics(
         source=data if pyramid is None else pyramid,
         unit=unit,
         centering=centering,
-        measures=None if measured is None else measured.measures,
         variance=variance if measured is None else measured.variance,
     )
     return maps, gathered
@@ -187,7 +182,7 @@ def statistics_of(
     summary: Summary,
     report: Report,
 ) -> tuple[Statistics, Pyramid | None]:
-    """Return the statistics of the design, and a pyramid if divisions must not read the maps again."""
+    """Return the statistics of the design, and a pyramid where divisions need not read the maps."""
     sites = design.sites
     # Parcels are few, and read again at once.
     if settings.columns != "partition" or sites.regions is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from icofactor.checks import OneOf, check_parameters, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.meshes import check_array, read_image
-from icofactor.errors import ArgumentError, Phrase, counted
+from icofactor.errors import ArgumentError, plural, shown
 from icofactor.estimator.site_weights import check_weights
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization.design import KINDS
@@ -56,7 +56,8 @@ def read_input(
     X is an array (subjects × sites), a Cohort or a nilearn SurfaceImage.
     """
     if hemi is not None and hemi not in HEMISPHERES:
-        raise ArgumentError("hemi", hemi, "'left', 'right', 'both' or None")
+        message = f"must be 'left', 'right', 'both' or None; found {shown(hemi)}"
+        raise ArgumentError("hemi", message)
     if hasattr(X, "sites") and subject_names(X) is not None:
         maps = maps_of(check_array(X.X))
         check_place(X, mesh, hemi)
@@ -71,9 +72,8 @@ def read_input(
         sites, named_side = sites_for(n_columns, mesh, hemi)
     except ArgumentError:
         if n_rows > n_columns and has_sites(n_rows, mesh, hemi):
-            actual = Phrase(f"shape {tuple(array.shape)}")
-            expected = "subjects × sites; this looks like sites × subjects, so pass X.T"
-            raise ArgumentError("X", actual, expected) from None
+            message = "must be subjects × sites; this looks like sites × subjects, so pass X.T"
+            raise ArgumentError("X", f"{message}; found shape {tuple(array.shape)}") from None
         raise
     return maps_of(array), Placement(sites, named_side, None)
 
@@ -85,18 +85,18 @@ def check_place(
 ) -> None:
     """Refuse a mesh or a hemisphere that is not that of the cohort, which brings its own."""
     if hemi is not None and hemi != cohort.hemisphere:
-        message = f"{{hemi={hemi!r}}}, but the cohort contains the hemisphere {cohort.hemisphere!r}"
-        raise ArgumentError("hemi", None, message)
+        message = f"is {hemi!r}, but the cohort contains the hemisphere {cohort.hemisphere!r}"
+        raise ArgumentError("hemi", message)
     if mesh is None:
         return
     sites = cohort.sites
-    if not (isinstance(mesh, Sites) and mesh.n_measures > 1):
-        # The mesh is that of each measure, unless it names the sites of all of them.
-        sites = sites.of_measure()
+    if not (isinstance(mesh, Sites) and mesh.n_copies > 1):
+        # The mesh is that of one copy of the sites, unless it names all of them.
+        sites = sites.one_copy()
     expected, _ = sites_for(sites.n, mesh, cohort.hemisphere)
     if not same_sites(expected, sites):
-        message = f"{{mesh}} is {expected!r}, but the cohort is on {cohort.sites!r}"
-        raise ArgumentError("mesh", None, f"{message}, or has its sites in another order")
+        message = f"is {expected!r}, but the cohort is on {cohort.sites!r}"
+        raise ArgumentError("mesh", f"{message}, or has its sites in another order")
 
 
 def has_sites(
@@ -120,7 +120,7 @@ def check_names(X: Any, fitted: np.ndarray | None) -> None:
         difference = "in another order" if set(names) == set(expected) else "others"
         # scikit-learn's common checks look for this sentence.
         message = "The feature names should match those that were passed during fit"
-        raise ArgumentError("X", None, f"{message}; the columns of X are {difference}")
+        raise ArgumentError("X", f"{message}; the columns of X are {difference}")
 
 
 def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
@@ -129,20 +129,18 @@ def check_mask(mask: Any, sites: Sites) -> np.ndarray | None:
         return None
     values = np.asarray(mask)
     if values.shape != (sites.n,):
-        actual = Phrase(f"shape {values.shape}")
-        expected = f"an array with one entry per site: {sites!r} has {sites.n}"
-        raise ArgumentError("mask", actual, expected)
+        message = f"must be an array with one entry per site: {sites!r} has {sites.n}"
+        raise ArgumentError("mask", f"{message}; found shape {values.shape}")
     if values.dtype != bool:
         if not np.isin(values, (0, 1)).all():
-            raise ArgumentError("mask", None, "booleans (or 1 and 0), True where the site is used")
+            message = "must be booleans (or 1 and 0), True for the sites to use"
+            raise ArgumentError("mask", message)
         values = values.astype(bool)
     n_used = int(values.sum())
-    if n_used == 0:
-        message = "{mask} is False everywhere; it leaves no site to factorize"
-        raise ArgumentError("mask", None, message)
-    if n_used == 1:
-        message = "{mask} leaves one site; there is no map to factorize"
-        raise ArgumentError("mask", None, message)
+    if n_used < 2:
+        raise ArgumentError(
+            "mask", f"leaves {plural(n_used, 'site')}: there is no map to factorize"
+        )
     return None if n_used == sites.n else values
 
 
@@ -162,8 +160,8 @@ def check_settings(model: Any) -> Method:
     seeds_of(model.random_state)
     check_value("columns", model.columns, OneOf(KINDS))
     if model.harmonize is not None and not isinstance(model.harmonize, ComBat):
-        actual = Phrase(type(model.harmonize).__name__)
-        raise ArgumentError("harmonize", actual, "a ComBat or None")
+        actual = type(model.harmonize).__name__
+        raise ArgumentError("harmonize", f"must be a ComBat or None; found a {actual}")
     check_refinement(model.refinement)
     return method
 
@@ -173,17 +171,16 @@ def check_refinement(refinement: Any) -> None:
     if refinement is None or refinement == "auto":
         return
     if not isinstance(refinement, Refinement):
-        actual = Phrase(type(refinement).__name__)
-        raise ArgumentError("refinement", actual, "a Refinement, 'auto' or None")
+        actual = type(refinement).__name__
+        raise ArgumentError("refinement", f"must be a Refinement, 'auto' or None; found a {actual}")
     refinement.check()
 
 
 def check_executor(executor: Any) -> None:
     """Refuse what cannot run tasks."""
     if executor is not None and not isinstance(executor, Executor):
-        actual = Phrase(type(executor).__name__)
-        expected = "a concurrent.futures.Executor, or client.get_executor() of a dask client"
-        raise ArgumentError("executor", actual, expected)
+        message = "must be a concurrent.futures.Executor, such as client.get_executor() of dask"
+        raise ArgumentError("executor", f"{message}; found a {type(executor).__name__}")
 
 
 def check_size(shape: tuple[int, ...], n_components: int) -> None:
@@ -191,10 +188,8 @@ def check_size(shape: tuple[int, ...], n_components: int) -> None:
     n_subjects, n_sites = shape
     # scikit-learn's common checks look for n_samples and n_features.
     if n_subjects < 2:
-        message = (
-            f"X has {counted(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
-        )
-        raise ArgumentError("X", None, f"{message}: n_samples={n_subjects}")
+        message = f"has {plural(n_subjects, 'subject')}; fit needs at least 2 (transform takes one)"
+        raise ArgumentError("X", f"{message}: n_samples={n_subjects}")
     if n_sites < 2:
-        raise ArgumentError("X", None, "X has one site; there is no map to factorize: n_features=1")
+        raise ArgumentError("X", "has one site: there is no map to factorize: n_features=1")
     check_enough_subjects(n_components, n_subjects)

@@ -1,4 +1,4 @@
-"""A fitted model as one zarr zip: arrays and JSON, no pickle, so that loading a file runs no code."""
+"""A fitted model as one npz file: arrays and JSON, no pickle, so that loading it runs no code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from icofactor.cohort.cohort import Measurement
-from icofactor.cohort.measures import Measures
 from icofactor.errors import ModelFileError
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import matching
@@ -26,7 +25,7 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.io.guard import Unreadable
 from icofactor.io.publish import reading
 from icofactor.io.records import Form, Numbers
-from icofactor.preprocessing.centering import Centering, matches_measures
+from icofactor.preprocessing.centering import Centering
 from icofactor.preprocessing.combat import ComBat, Harmonization
 from icofactor.preprocessing.covariates import Covariates
 from icofactor.sphere.meshes import check_sites
@@ -82,17 +81,15 @@ class ModelRecord:
     harmonization: Harmonization | None = None
     measurement: Measurement | None = None
     weighting: str | None = None
-    measures: Measures | None = None
 
 
 MODEL_FILE = Form(
     ModelRecord,
     "icofactor model",
     "a model",
-    4,
+    5,
     "fit again",
     ModelFileError,
-    zarr=True,
 )
 # The name of the file in the folder of a fit.
 MODEL = "model.zip"
@@ -106,7 +103,8 @@ def save_model(
     overwrite: bool = False,
 ) -> None:
     """Write a fitted model; the file appears whole or not at all."""
-    design, refined = model.design_, model.refined_
+    design = model.design_
+    refined = model.refined_
     attributes = {name: getattr(model, f"{name}_") for name in attribute_names()}
     record = ModelRecord(
         parameters=_parameters(model),
@@ -119,14 +117,16 @@ def save_model(
 
 
 def model_at(path: str | os.PathLike[str]) -> Path:
-    """The model's file: itself, or the one in a folder that `icofactor fit` wrote."""
-    place = Path(path)
-    if place.is_dir() and not (place / MODEL).is_file():
+    """Return the model's file: itself, or the one in a folder that `icofactor fit` wrote."""
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    if not (file / MODEL).is_file():
         raise ModelFileError(
-            place,
+            file,
             f"contains no {MODEL}; give the folder that icofactor fit wrote, or the model itself",
         )
-    return place / MODEL if place.is_dir() else place
+    return file / MODEL
 
 
 def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
@@ -155,9 +155,9 @@ def load_model(path: str | os.PathLike[str]) -> CorticalFactorization:
     """
     # A folder may be replaced while it is read.
     with reading(Path(path)) if os.path.isdir(path) else nullcontext():
-        place = model_at(path)
-        record = MODEL_FILE.load(place)
-    with MODEL_FILE.naming(place):
+        file = model_at(path)
+        record = MODEL_FILE.load(file)
+    with MODEL_FILE.naming(file):
         return _fitted(record)
 
 
@@ -193,8 +193,8 @@ def match_components(
     >>> match.similarity.shape
     (3,)
     """
-    one, other = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
-    return matching.match_components(one, other, weights)
+    first, second = (load_model(x) if isinstance(x, str | os.PathLike) else x for x in (a, b))
+    return matching.match_components(first, second, weights)
 
 
 def attribute_names() -> list[str]:
@@ -276,14 +276,15 @@ def _check(
         raise Unreadable("is damaged: its error or its variance is below 0")
     if record.mask is not None and not record.mask.any():
         raise Unreadable("is damaged: its mask is False everywhere")
-    _check_measures(record, sites)
+    if not record.centering.fits(sites, len(record.loadings)):
+        raise Unreadable("is damaged: its centering does not match its maps and loadings")
     _check_solutions(record, sites)
-    _check_steps(record, sites)
 
 
 def _check_solutions(record: ModelRecord, sites: Sites) -> None:
     """Refuse solutions that do not match the faces of the statistics."""
-    n_columns, n_roots = len(record.statistics.faces), record.statistics.root_L.shape[1]
+    n_columns = len(record.statistics.faces)
+    n_roots = record.statistics.root_L.shape[1]
     if len(record.solution.B) != n_columns or n_roots != sites.n_roots:
         raise Unreadable(
             f"is damaged: {n_columns} faces and {n_roots} roots do not match its solution and sites"
@@ -297,41 +298,3 @@ def _check_solutions(record: ModelRecord, sites: Sites) -> None:
             raise Unreadable(f"is damaged: {name} contains values that are not finite")
     if not 0 <= record.starts.best_start < len(record.starts.objectives):
         raise Unreadable("is damaged: its best start is not one of its starts")
-
-
-def _check_measures(record: ModelRecord, sites: Sites) -> None:
-    """Refuse measures that do not match the centering, maps and loadings."""
-    if not matches_measures(record.centering, record.measures, sites, len(record.loadings)):
-        raise Unreadable("is damaged: its measures do not match its maps and loadings")
-
-
-def _check_steps(record: ModelRecord, sites: Sites) -> None:
-    """Refuse covariates or a harmonization whose coefficients do not match their terms."""
-    n_values = sites.n * len(record.centering.mean)
-    covariates, harmonization = record.covariates, record.harmonization
-    if covariates is not None and not _has_coefficients(covariates, n_values):
-        raise Unreadable("is damaged: its covariates do not match their coefficients")
-    if harmonization is None:
-        return
-    levels = harmonization.levels
-    matches = (
-        _has_coefficients(harmonization, n_values)
-        and len(set(levels)) == len(harmonization.counts) == len(harmonization.location)
-        and harmonization.reference in (None, *levels)
-        and (harmonization.scale > 0).all()
-    )
-    if not matches:
-        raise Unreadable("is damaged: its harmonization does not match its coefficients")
-
-
-def _has_coefficients(step: Covariates | Harmonization, n_values: int) -> bool:
-    """Whether a step has coefficients for the columns of its terms, at every site."""
-    n_columns = 0
-    for term in step.terms:
-        columns = 1 if term.levels is None else len(term.levels) - 1
-        # Numbers have a range, categories have none.
-        n_limits = 2 if term.levels is None else 0
-        if len(term.means) != columns or len(term.span) not in (0, n_limits):
-            return False
-        n_columns += columns
-    return step.coefficients.shape == (n_columns, n_values)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import SphericalVoronoi, cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.errors import ArgumentError, FileError
 from icofactor.io.guard import naming, open_file
 from icofactor.preprocessing.templates import find_meshes
 from icofactor.sphere.names import HEMISPHERES, SIDES, hemispheres, mesh_name_of
@@ -27,21 +27,20 @@ def check_weights(weights: Any, sites: Sites | None = None) -> None:
     has_files = files is not None and files != [Path("none")]
     is_unplaced = sites is not None and sites.regions is not None and not sites.placed
     if has_files and is_unplaced:
-        message = "Areas of regions come from their atlas, which is not known: give it ({parcels})"
-        raise ArgumentError("weights", None, f"{message}, or leave {{weights}} out")
+        message = "areas of regions come from their atlas, which is not known"
+        raise ArgumentError("weights", f"{message}: pass --parcels (parcels=), or no weights")
     if weights is None or is_word(weights, "area") or is_word(weights, "none"):
         return
     if files is None:
         if np.asarray(weights).dtype.kind not in "iuf":
-            actual = Phrase(type(weights).__name__)
-            expected = "'area', 'none', a surface or area file (a pair for two hemispheres), a folder, an array or None"
-            raise ArgumentError("weights", actual, expected)
+            expected = "'area', 'none', surface or area files, a folder, an array or None"
+            message = f"must be {expected}; found a {type(weights).__name__}"
+            raise ArgumentError("weights", message)
         return
     for file in files:
         if not file.exists():
-            actual = Phrase(f"{file}, which is not a file")
-            expected = "'area', 'none', or files of a surface or of areas"
-            raise ArgumentError("weights", actual, expected)
+            message = "must be 'area', 'none', or files of a surface or of areas"
+            raise ArgumentError("weights", f"{message}; there is no file {file}")
 
 
 def is_word(weights: Any, word: str) -> bool:
@@ -91,10 +90,10 @@ def weights_and_origin(
         return sites.weights, "its number of vertices" if is_parcels else "its own weight"
     if not is_area and files is None:
         return weights, "a weight of its own"
-    if sites.n_measures > 1:
-        # Areas are the same for every measure.
-        values, origin = weights_and_origin(sites.of_measure(), weights, hemi)
-        return np.tile(np.asarray(values), sites.n_measures), origin
+    if sites.n_copies > 1:
+        # Areas are the same in every copy of the mesh.
+        values, origin = weights_and_origin(sites.one_copy(), weights, hemi)
+        return np.tile(np.asarray(values), sites.n_copies), origin
     if sites.regions is not None and sites.placed:
         # The area of a region is that of its vertices.
         values, origin = weights_and_origin(sites.surface, weights, hemi)
@@ -115,19 +114,18 @@ def areas_in_files(
     sites: Sites,
     hemi: str | None,
 ) -> np.ndarray:
-    """Return areas of the sites from surfaces or areas, one file per hemisphere, or from a folder."""
+    """Return areas of the sites from files of each hemisphere, or from the files of a folder."""
     n_sides = len(sites.frames)
     sides = hemispheres(hemi) if hemi in HEMISPHERES else SIDES[:n_sides]
     if len(files) == 1 and files[0].is_dir():
         if hemi is None:
-            raise ArgumentError("hemi", None, "{hemi} must be given to find {weights} in a folder")
+            raise ArgumentError("hemi", "is needed to find weights in a folder")
         mesh = (mesh_name_of(sites),)
         templates = [mesh_of for side in sides for mesh_of in find_meshes(files[0], side, mesh)]
         files = [template.areas for template in templates if template.areas is not None]
     if len(files) != n_sides or sites.on != "vertices" or sites.n != sites.n_mesh:
-        actual = Phrase(f"{len(files)} files")
-        expected = f"one file per hemisphere of maps on the vertices of a whole mesh; the maps are on {sites!r}"
-        raise ArgumentError("weights", actual, expected)
+        message = f"must be one file per hemisphere, for all vertices of a mesh; found {len(files)}"
+        raise ArgumentError("weights", f"{message}, and maps on {sites!r}")
     # Files come in the order of the hemispheres.
     counts = np.bincount(sites.hemisphere, minlength=n_sides)
     areas = [areas_in_file(file, int(n)) for file, n in zip(files, counts, strict=True)]
@@ -152,10 +150,8 @@ def areas_on_sphere(sites: Sites) -> np.ndarray:
     Of other sites it is the part of the sphere that is nearest to each.
     """
     if sites.n != sites.n_mesh:
-        expected = (
-            "an array with one number per site, because the whole mesh of these sites is not known"
-        )
-        raise ArgumentError("weights", "area", expected)
+        message = "areas need the whole mesh of the sites, which is not known"
+        raise ArgumentError("weights", f"{message}; pass one number per site")
     areas = np.empty(sites.n)
     for side in range(len(sites.frames)):
         members = sites.hemisphere == side

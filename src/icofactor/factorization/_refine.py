@@ -126,8 +126,8 @@ def local_error(
     """How badly each active face is fitted: eq. 12 ("projected") or eq. 13 ("residual")."""
     if indicator == "residual" and design.kind != "partition":
         if not isinstance(source, Data):
-            message = "A pyramid contains only sums of X; overlapping columns need Data"
-            raise ArgumentError("source", None, message)
+            message = "is a pyramid, which has only sums of X; overlapping columns need Data"
+            raise ArgumentError("source", message)
         return source.residual(design, B @ C)
     L = stats.L
     if indicator == "projected":

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.spatial import KDTree
 
 from icofactor.checks import Number, OneOf, Whole, check_parameters, check_value
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 from icofactor.sphere.sites import Sites
 
 KINDS = ("partition", "exponential", "smooth")
@@ -156,19 +156,15 @@ class Design:
         faces = np.array(faces, dtype=np.int64)
         if faces.ndim != 2 or faces.shape[1] != 2:
             expected = "an array of two columns, level and index"
-            raise ArgumentError("faces", Phrase(f"shape {faces.shape}"), expected)
+            raise ArgumentError("faces", f"must be {expected}; found shape {faces.shape}")
         levels, index = faces.T
         on_mesh = (levels >= 0) & (levels <= sites.max_level)
         if not on_mesh.all():
-            raise ArgumentError(
-                "faces",
-                None,
-                f"at levels 0 to {sites.max_level}, the mesh's own",
-            )
+            message = f"must be at levels 0 to {sites.max_level}, the level of the mesh"
+            raise ArgumentError("faces", message)
         in_range = (index >= 0) & (index < sites.n_roots * 4**levels)
         if not in_range.all():
-            expected = "faces that their levels have; an index is out of range"
-            raise ArgumentError("faces", None, expected)
+            raise ArgumentError("faces", "contains an index that its level does not have")
         design._set_faces(faces)
         return design
 
@@ -329,17 +325,17 @@ class Design:
     ) -> None:
         """Check and set what the columns are like."""
         if not isinstance(sites, Sites):
-            expected = "a Sites, e.g. Sites.named('fsaverage5')"
-            raise ArgumentError("sites", Phrase(type(sites).__name__), expected)
+            message = "must be a Sites, e.g. Sites.named('fsaverage5')"
+            raise ArgumentError("sites", f"{message}; found a {type(sites).__name__}")
         check_value("kind", kind, OneOf(KINDS))
         is_whole = Whole(0).accepts(level)
         if not is_whole or level > sites.max_level:
-            expected = f"a whole number from 0 to {sites.max_level}, the mesh's own"
-            raise ArgumentError("level", level, expected)
+            message = f"must be a whole number from 0 to {sites.max_level}, the level of the mesh"
+            raise ArgumentError("level", f"{message}; found {shown(level)}")
         check_parameters(sigma=sigma)
         check_value("tau", tau, Number(positive=True))
         if sites.n == 0:
-            raise ArgumentError("sites", None, "not empty: the mask leaves no site to factorize")
+            raise ArgumentError("sites", "is empty: the mask leaves no site to factorize")
         self.sites = sites
         self.kind = kind
         self.level = int(level)
@@ -362,11 +358,8 @@ class Design:
             n_reached = np.diff(exponential.indptr)
         filled = np.flatnonzero(n_reached)
         if not len(filled):
-            expected = (
-                f"larger, or {{kind='partition'}}: no column of kind {self.kind!r} reaches any of "
-                f"the {self.sites.n} sites"
-            )
-            raise ArgumentError("sigma", self.sigma, expected)
+            message = f"no {self.kind} column of width {self.sigma} reaches any of the sites"
+            raise ArgumentError("sigma", f"{message}; use a larger one, or partition columns")
         if exponential is not None:
             exponential = sp.csc_array(exponential[:, filled])
             exponential.sort_indices()
@@ -389,25 +382,20 @@ class Design:
         divided = np.asarray(positions).ravel()
         is_integer = np.issubdtype(divided.dtype, np.integer)
         if len(divided) and not is_integer:
-            expected = "whole numbers of columns; of a mask take np.flatnonzero(mask)"
-            raise ArgumentError("positions", Phrase(divided.dtype), expected)
+            message = "must be whole numbers of columns; of a mask take np.flatnonzero(mask)"
+            raise ArgumentError("positions", f"{message}; found {divided.dtype}")
         divided = divided.astype(np.int64)
         in_range = (divided >= 0) & (divided < self.n_columns)
         if not in_range.all():
-            span = Phrase(f"{divided.min()}..{divided.max()}")
-            expected = f"in 0..{self.n_columns - 1} (the design has {self.n_columns} columns)"
-            raise ArgumentError("positions", span, expected)
+            message = f"must lie in 0..{self.n_columns - 1}, the columns of the design"
+            span = f"{divided.min()}..{divided.max()}"
+            raise ArgumentError("positions", f"{message}; found {span}")
         if len(np.unique(divided)) != len(divided):
-            expected = "different columns: each can be divided once"
-            raise ArgumentError("positions", Phrase("a column twice"), expected)
+            raise ArgumentError("positions", "contains a column twice; each can be divided once")
         indivisible = divided[~self.divisible[divided]]
         if len(indivisible):
-            expected = (
-                "columns that can be divided, not at the mesh's own level "
-                f"({self.sites.max_level}), with more than one site, and with children that reach "
-                "some; see design.divisible"
-            )
-            raise ArgumentError("positions", indivisible.tolist(), expected)
+            message = f"columns {shown(indivisible.tolist())} cannot be divided"
+            raise ArgumentError("positions", f"{message}; see design.divisible")
         return divided
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The pass over the maps that gathers statistics: sums over columns, and a summary of every site."""
+"""The pass over the maps that gathers statistics: sums over columns, a summary of every site."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from icofactor.errors import ArgumentError
 from icofactor.maps.blocks import Arrays, Levelled, Rows, add_strip, as_slice, summarize
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import Report, map_blocks
@@ -22,9 +23,9 @@ def gather(
     accept_block: AcceptBlock | None = None,
     report: Report | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass over the maps."""
+    """Return columnsᵀ X (n_columns × subjects) and ‖x‖² of every site, in one pass."""
     if not maps.n_sites:
-        raise ValueError("X has no sites")
+        raise ArgumentError("X", "has no sites")
     sums = np.zeros((columns.shape[1], maps.n_subjects))
     site_energy = np.empty(maps.n_sites)
     for sites, result in map_blocks(_column_sums, maps, columns, report=report):

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.sphere.parcels import places_of
 from icofactor.sphere.sites import Sites
 
@@ -60,8 +60,8 @@ def match_components(
     maps_b = maps_of("b", b)[:, sites_of_b]
     n_sites = maps_a.shape[1]
     if maps_b.shape[1] != n_sites:
-        numbers = Phrase(f"{maps_b.shape[1]} and {n_sites}")
-        raise ArgumentError("b", numbers, "on the same sites as a")
+        numbers = f"found {maps_b.shape[1]} and {n_sites} sites"
+        raise ArgumentError("b", f"must be on the same sites as a; {numbers}")
     if weights is None:
         weights = getattr(a, "weights_", None)
     w = np.ones(n_sites) if weights is None else _checked_weights(weights, n_sites)
@@ -72,11 +72,8 @@ def match_components(
     if mask_b is not None:
         w = w * np.asarray(mask_b)[sites_of_b]
     if not w.any():
-        raise ArgumentError(
-            "b",
-            None,
-            "{a} and {b} have no site in common: where one has data, the other is masked",
-        )
+        message = "has no site in common with a: where one has data, the other is masked"
+        raise ArgumentError("b", message)
     similarity = map_similarity(maps_a, maps_b, w)
     rows, columns = linear_sum_assignment(-similarity)
     return Match(rows, columns, similarity[rows, columns])
@@ -103,14 +100,13 @@ def reordered(match: Match, n: int) -> np.ndarray:
 def maps_of(name: str, x: Any) -> np.ndarray:
     """Return the maps, components × sites, of a fitted model or an array."""
     if hasattr(x, "fit") and not hasattr(x, "components_"):
-        problem = Phrase("one that is not fitted yet; call fit first")
-        raise ArgumentError(name, problem, "a fitted model")
+        raise ArgumentError(name, "is not fitted yet; call fit first")
     maps = np.asarray(getattr(x, "components_", x), dtype=np.float64)
     if maps.ndim != 2:
-        expected = "a fitted model or an array of components × sites"
-        raise ArgumentError(name, Phrase(f"shape {maps.shape}"), expected)
+        message = "must be a fitted model or an array of components × sites"
+        raise ArgumentError(name, f"{message}; found shape {maps.shape}")
     if not np.isfinite(maps).all():
-        raise ArgumentError(name, Phrase("NaN or infinite values"), "finite numbers")
+        raise ArgumentError(name, "contains NaN or infinite values")
     return maps
 
 
@@ -120,22 +116,21 @@ def matching_sites(a: Any, b: Any) -> Any:
         return slice(None)
     sites_a: Sites = a.sites_
     sites_b: Sites = b.sites_
-    description = Phrase(f"{_described(b)} and {_described(a)}")
+    both = f"found {_described(b)} and {_described(a)}"
     hemispheres = {getattr(model, "hemi_", None) for model in (a, b)} - {None}
     same_number = len(sites_a.frames) == len(sites_b.frames)
     if not same_number or len(hemispheres) > 1:
-        expected = "of the same hemispheres as {a}, and of as many measures"
-        raise ArgumentError("b", description, expected)
+        message = "must have the same hemispheres as a, and as many copies of the mesh"
+        raise ArgumentError("b", f"{message}; {both}")
     parcels = sites_b.regions
     if parcels is not None or sites_a.regions is not None:
         positions = places_of(sites_a.regions, parcels)
         if parcels is None or positions is None:
-            expected = (
-                "a fit of the same regions as {a}, by name; "
-                "regions cannot be compared with vertices"
+            message = (
+                "must have the same regions as a, by name, and none can be matched with vertices"
             )
-            raise ArgumentError("b", description, expected)
-        # Several measures of the same regions follow each other.
+            raise ArgumentError("b", f"{message}; {both}")
+        # Copies of the same regions follow each other.
         firsts = np.arange(0, sites_b.n, len(parcels.names))
         return (firsts[:, None] + positions).ravel()
     if sites_a.n == sites_b.n:
@@ -144,11 +139,8 @@ def matching_sites(a: Any, b: Any) -> Any:
             return slice(None)
     names = (str(sites_a.name), str(sites_b.name))
     if not all(name.startswith("fsaverage") for name in names):
-        expected = (
-            "on the same mesh as {a}, or both on fsaverage meshes; "
-            "resample the maps to one mesh first"
-        )
-        raise ArgumentError("b", description, expected)
+        message = "must be on the mesh of a, unless both are on fsaverage; resample one first"
+        raise ArgumentError("b", f"{message}; {both}")
     return nearest_sites(sites_a, sites_b)
 
 
@@ -174,8 +166,8 @@ def _checked_weights(weights: Any, n_sites: int) -> np.ndarray:
     w = np.asarray(weights, dtype=np.float64)
     is_weight = np.isfinite(w) & (w >= 0)
     if w.shape != (n_sites,) or not is_weight.all() or not w.any():
-        expected = f"{n_sites} numbers ≥ 0, not all 0, one per site"
-        raise ArgumentError("weights", Phrase(f"shape {w.shape}"), expected)
+        message = f"must be {n_sites} numbers ≥ 0, one per site and not all 0"
+        raise ArgumentError("weights", f"{message}; found shape {w.shape}")
     return w
 
 

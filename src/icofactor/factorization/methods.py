@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from icofactor.errors import ArgumentError, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.factorization.extrapolation import (
     EXTRAPOLATIONS,
     PLAIN_UPDATES,
@@ -35,7 +35,7 @@ class Method:
         return self.scheme.signed_data or center != "none"
 
     def refusal(self, center: str) -> str | None:
-        """Return why X must not hold negative values, and which methods take them; None if it may."""
+        """Return why X must not be negative, and which methods take such values; None if it may."""
         if self.takes_negative(center):
             return None
         return f"method {self.name!r} does not allow; use {for_negative_data()}"
@@ -84,11 +84,11 @@ def method_named(name: str) -> Method:
     scheme = SCHEMES.get(scheme_name)
     if extrapolation and scheme and scheme.signed_maps and not extrapolation.signed:
         reason = (
-            f"{{method='{name}'}} does not exist: {prefix}- extrapolates logarithms and "
+            f"{name!r} does not exist: {prefix}- extrapolates logarithms and "
             f"{scheme.text.name} has negative values; use {quoted(names_of(scheme))}"
         )
-        raise ArgumentError("method", None, reason)
-    raise ArgumentError("method", name, f"one of {literal(', '.join(METHODS))}")
+        raise ArgumentError("method", reason)
+    raise ArgumentError("method", f"must be one of {', '.join(METHODS)}; found {shown(name)}")
 
 
 def for_negative_data() -> str:

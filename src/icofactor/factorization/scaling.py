@@ -95,7 +95,7 @@ def scale_of(
 
 
 def spread_of(deviations: np.ndarray) -> np.ndarray:
-    """Return the sum of squares over subjects of loadings less their mean, components × subjects."""
+    """Return the sum of squares over subjects of deviations, components × subjects."""
     return np.asarray((deviations**2).sum(axis=1))
 
 

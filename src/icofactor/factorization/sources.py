@@ -1,4 +1,4 @@
-"""What answers a division of faces: `Data` reads the rows concerned again, `Pyramid` reads nothing."""
+"""What answers a division of faces: `Data` reads the rows concerned, `Pyramid` reads nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.factorization.design import Design, all_but, diagonal_matrix, exchanged_columns
 from icofactor.factorization.gathering import AcceptBlock, gather
 from icofactor.factorization.statistics import Statistics, weigh_rows
@@ -232,8 +232,8 @@ class Pyramid:
         if level is None:
             level = sites.max_level
         if not 0 <= level <= sites.max_level:
-            expected = f"level must be from 0 to {sites.max_level}, the mesh's own; found {level}"
-            raise ValueError(expected)
+            message = f"must be from 0 to {sites.max_level}, the mesh's own; found {level}"
+            raise ArgumentError("level", message)
         face = sites.face_at(level)
         n_faces = sites.n_roots * 4**level
         entries = (sites.weigh(np.ones(sites.n)), face, np.arange(sites.n + 1))
@@ -324,9 +324,9 @@ class Pyramid:
 
     def _check(self, design: Design) -> None:
         if design.kind != "partition" or design.faces[:, 0].max() > self.max_level:
-            actual = Phrase(f"{design.kind} columns, faces at level {design.faces[:, 0].max()}")
-            expected = f"of partition columns, at most at level {self.max_level} of this pyramid"
-            raise ArgumentError("design", actual, expected)
+            message = f"must have partition columns, at most at level {self.max_level}"
+            actual = f"{design.kind} columns, faces at level {design.faces[:, 0].max()}"
+            raise ArgumentError("design", f"{message}; found {actual}")
 
 
 # What answers a division.
@@ -341,8 +341,8 @@ def pyramid_level(
 ) -> int:
     """Return the deepest level of a pyramid for `steps` refinements from `level`.
 
-    That is as deep as they can reach, or as memory allows, and at shallowest one level below `level` if
-    there is any refinement.
+    That is as deep as they can reach, or as memory allows, and at shallowest one level below
+    `level` if there is any refinement.
     """
     deepest = min(level + steps, sites.max_level)
     shallowest = min(level + 1, deepest)

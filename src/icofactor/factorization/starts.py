@@ -1,4 +1,4 @@
-"""How runs begin: seeds, random starts, starts from the caller, and checks before the first update."""
+"""How runs begin: seeds, random starts, starts from the caller, checks before the first update."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 from icofactor.factorization.arrays import Array
 from icofactor.factorization.methods import Method, for_negative_data
 from icofactor.factorization.schemes.base import (
@@ -49,7 +49,7 @@ def seeds_of(random_state: RandomState) -> np.random.SeedSequence:
     is_integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
     if not is_integer or random_state < 0:
         expected = "a whole number ≥ 0, None, a SeedSequence, a Generator or a RandomState"
-        raise ArgumentError("random_state", random_state, expected)
+        raise ArgumentError("random_state", f"must be {expected}; found {shown(random_state)}")
     return np.random.SeedSequence(int(random_state))
 
 
@@ -102,8 +102,8 @@ def nndsvd(
     """
     n_values = min(L.shape)
     if n_components > n_values:
-        expected = f"at most {n_values} with start='nndsvd', one per singular value"
-        raise ArgumentError("n_components", n_components, expected)
+        message = f"start='nndsvd' gives at most {n_values}, one per singular value"
+        raise ArgumentError("n_components", f"{message}; found {n_components}")
     root = np.sqrt(sizes)
     means = quotient(L, root).T
     U, values, Vt = np.linalg.svd(means, full_matrices=False)
@@ -148,8 +148,8 @@ def given_start(
     if hasattr(pair, "B") and hasattr(pair, "C"):
         pair = (pair.B, pair.C)
     if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None:
-        description = start if isinstance(start, str) else Phrase(type(start).__name__)
-        raise ArgumentError("start", description, "a pair (B, C), a Solution or 'nndsvd'")
+        message = "must be a pair (B, C), a Solution or 'nndsvd'"
+        raise ArgumentError("start", f"{message}; found {shown(start)}")
     B = _checked_factor(
         "start.B",
         pair[0],
@@ -160,7 +160,7 @@ def given_start(
     if scheme.projective:
         C = p.project(B)
     elif pair[1] is None:
-        raise ArgumentError("start.C", Phrase("None"), f"given too for {method.name}")
+        raise ArgumentError("start.C", f"{method.name} needs loadings too; found None")
     else:
         shape = (B.shape[1], stats.n_subjects)
         C = _checked_factor("start.C", pair[1], shape, scheme.signed_loadings, method)
@@ -181,12 +181,12 @@ def _checked_factor(
     if columns is not None:
         fits = factor.shape == shape
     if not fits:
-        expected = f"of shape ({rows}, {columns or 'n_components'})"
-        raise ArgumentError(name, Phrase(factor.shape), expected)
+        expected = f"({rows}, {columns or 'n_components'})"
+        raise ArgumentError(name, f"must have shape {expected}; found {factor.shape}")
     if not np.isfinite(factor).all():
-        raise ArgumentError(name, Phrase("NaN or infinite values"), "finite")
+        raise ArgumentError(name, "contains NaN or infinite values")
     if not signed and (factor < 0).any():
-        raise ArgumentError(name, Phrase("negative values"), f"≥ 0 for {method.name}")
+        raise ArgumentError(name, f"contains negative values; {method.name} needs values ≥ 0")
     return factor
 
 
@@ -203,26 +203,23 @@ def check_problem(
     takes_signed = scheme.signed_data or len(scheme.centers) > 1
     is_finite = np.isfinite(stats.L).all() and np.isfinite(stats.sq_norm)
     if not is_finite:
-        reason = "X contains NaN or infinite values; mask them or fix the files they come from"
+        reason = "contains NaN or infinite values; mask them or fix the files they come from"
     elif stats.sq_norm == 0:
-        reason = "X is zero everywhere, or too small to square; there is nothing to factorize"
+        reason = "is zero everywhere, or too small to square; there is nothing to factorize"
     elif not takes_signed and (stats.L < 0).any():
         reason = (
-            f"X contains negative values, but {method.name} needs values ≥ 0; use "
+            f"contains negative values, but {method.name} needs values ≥ 0; use "
             f"{for_negative_data()}, or shift the data to ≥ 0"
         )
     if reason is not None:
-        raise ArgumentError("X", None, reason)
+        raise ArgumentError("X", reason)
 
 
 def check_enough_subjects(n_components: int, n_subjects: int) -> None:
     """Refuse more components than subjects."""
     if n_components > n_subjects:
-        reason = (
-            f"{{n_components={n_components}}} is more than the {n_subjects} subjects; "
-            f"use at most {n_subjects} components"
-        )
-        raise ArgumentError("n_components", None, reason)
+        message = f"{n_components} components are more than the {n_subjects} subjects"
+        raise ArgumentError("n_components", f"{message}; use at most {n_subjects}")
 
 
 def warn_of_large_penalty(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse as sp
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.factorization.arrays import Array
 from icofactor.factorization.design import Design
 from icofactor.factorization.gathering import AcceptBlock, gather
@@ -144,8 +144,8 @@ class Statistics:
         sites = np.arange(design.sites.n)[slice(None) if rows is None else rows]
         shape = X.shape[::-1] if isinstance(X, Maps) else np.shape(X)
         if len(shape) != 2 or shape[0] != len(sites):
-            expected = f"sites × subjects with {len(sites)} rows, one per site of the design"
-            raise ArgumentError("X", Phrase(f"shape {shape}"), expected)
+            message = f"must be sites × subjects with {len(sites)} rows, the sites of the design"
+            raise ArgumentError("X", f"{message}; found shape {shape}")
         D = design.matrix.tocsr()[sites]
         columns = D
         if design.kind != "partition":
@@ -192,7 +192,7 @@ class Statistics:
         )
 
     def deviations_at(self, design: Design, site_variance: np.ndarray) -> Statistics:
-        """Return the statistics of the deviations, given Σ (x − mean of the site)² of every site."""
+        """Return the statistics of deviations, given Σ (x − mean of the site)² of every site."""
         weighted = design.sites.weigh(site_variance)
         is_inside = design.site_column >= 0
         energy = np.bincount(
@@ -204,9 +204,9 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         if not np.array_equal(self.faces, other.faces) or self.n_subjects != other.n_subjects:
-            actual = Phrase(f"{other.n_columns} columns and {other.n_subjects} subjects")
-            expected = f"of the same faces ({self.n_columns}) and subjects ({self.n_subjects})"
-            raise ArgumentError("other", actual, expected)
+            message = f"must have the same {self.n_columns} faces and {self.n_subjects} subjects"
+            actual = f"{other.n_columns} faces and {other.n_subjects} subjects"
+            raise ArgumentError("other", f"{message}; found {actual}")
         return Statistics(
             K=sp.csr_array(self.K + other.K),
             L=self.L + other.L,

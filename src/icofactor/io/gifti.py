@@ -1,287 +1,104 @@
-"""GIFTI: reading maps, labels and surfaces with limits on their sizes; writing maps and
-parcellations.
-"""
+"""GIFTI files of maps, labels and surfaces, read and written with nibabel."""
 
 from __future__ import annotations
 
-import binascii
+import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import ArgumentError, Phrase, escaped
+from icofactor.errors import (
+    ArgumentError,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
 from icofactor.io.guard import (
     Unreadable,
-    check_growth,
-    check_regular,
-    check_vertices,
-    inflate,
-    numbers_in,
     open_file,
-    read_exactly,
-    read_pieces,
-    volume,
+    read_content,
 )
 from icofactor.io.hemispheres import hemispheres
 from icofactor.io.tables import numbered
 from icofactor.io.types import Maps
-from icofactor.io.xml import MAX_WORDS, XmlReader
 
-_TYPES = {
-    "NIFTI_TYPE_UINT8": "u1",
-    "NIFTI_TYPE_INT8": "i1",
-    "NIFTI_TYPE_INT16": "i2",
-    "NIFTI_TYPE_UINT16": "u2",
-    "NIFTI_TYPE_INT32": "i4",
-    "NIFTI_TYPE_UINT32": "u4",
-    "NIFTI_TYPE_INT64": "i8",
-    "NIFTI_TYPE_FLOAT32": "f4",
-    "NIFTI_TYPE_FLOAT64": "f8",
-}
-_SIDES = {"CortexLeft": "left", "CortexRight": "right"}
-POINTS, TRIANGLES, LABELS = "NIFTI_INTENT_POINTSET", "NIFTI_INTENT_TRIANGLE", "NIFTI_INTENT_LABEL"
-_MAX_ARRAYS = 50_000
-_LONGEST_NUMBER = 64  # characters of a number in text, with the space around it
-
-
-@dataclass
-class DataArray:
-    """One array of a GIFTI file, with its own metadata."""
-
-    attributes: dict[str, str]
-    meta: dict[str, str] = field(default_factory=dict)
-    data: NDArray[Any] = field(default_factory=lambda: np.empty(0))
-
-    @property
-    def intent(self) -> str:
-        """What the numbers stand for, e.g. NIFTI_INTENT_SHAPE."""
-        return self.attributes.get("Intent", "")
+# The hemispheres, as the metadata of GIFTI name them.
+STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
+_SIDES = {structure: side for side, structure in STRUCTURES.items()}
+_STRUCTURE = "AnatomicalStructurePrimary"
+# NIFTI_INTENT_LABEL, _POINTSET and _TRIANGLE.
+LABELS, POINTS, TRIANGLES = (1002, 1008, 1009)
 
 
 @dataclass
 class Gifti:
-    """A GIFTI file as it is: arrays, metadata, and names of labels."""
+    """The content of a GIFTI file.
 
-    arrays: list[DataArray] = field(default_factory=list)
-    meta: dict[str, str] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)
+    Attributes
+    ----------
+    arrays : nibabel's data arrays, with `data`, `intent` and `meta`.
+    labels : key → name.
+    side : the hemisphere in the metadata, or None.
+    """
 
-    @property
-    def side(self) -> str | None:
-        """The hemisphere the metadata name, or None."""
-        for meta in (self.meta, *(array.meta for array in self.arrays)):
-            if meta.get("AnatomicalStructurePrimary") in _SIDES:
-                return _SIDES[meta["AnatomicalStructurePrimary"]]
-        return None
-
-
-class _Builder(XmlReader):
-    """Puts a Gifti together."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.file = Gifti()
-        self._path, self._stored, self._size, self._outside = path, path.stat().st_size, 0, 0
-        self._array: DataArray | None = None
-        self._name, self._key = "", 0
-
-    def begin(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "DataArray":
-            self._array = DataArray(attributes)
-            self.file.arrays.append(self._array)
-            if len(self.file.arrays) > _MAX_ARRAYS:
-                raise Unreadable(f"has more than {_MAX_ARRAYS} data arrays; check its origin")
-        elif tag == "Label":
-            self._key = _whole(attributes, "Key" if "Key" in attributes else "Index", 0)
-
-    def room(self, tag: str) -> int | None:
-        if tag != "Data" or self._array is None:
-            return None
-        shape, dtype = _layout(self._array.attributes)
-        of_one = (
-            _LONGEST_NUMBER
-            if self._array.attributes.get("Encoding") == "ASCII"
-            else 2 * dtype.itemsize
-        )
-        return MAX_WORDS + volume(shape) * of_one
-
-    def finish(self, tag: str, text: str) -> None:
-        if tag == "Name":
-            self._name = text.strip()
-        elif tag == "Value":
-            meta = self.file.meta if self._array is None else self._array.meta
-            meta[self._name] = text.strip()
-        elif tag == "Label":
-            self.file.labels[self._key] = escaped(text.strip())
-        elif tag == "Data" and self._array is not None:
-            if self._array.attributes.get("Encoding") == "ExternalFileBinary":
-                self._array.data, stored = _beside(self._path, self._array.attributes)
-                self._outside += self._array.data.nbytes
-                if self._outside > stored:  # each may be the same bytes again
-                    taken = f"takes {self._outside} bytes or more from a file of {stored}"
-                    raise Unreadable(f"{taken}; check its origin")
-            else:
-                self._array.data = _decode(self._array.attributes, text)
-            self._size += self._array.data.nbytes
-            check_growth(
-                self._size - self._outside, self._stored
-            )  # all together: each may be small
-        elif tag == "DataArray":
-            self._array = None
+    arrays: list[Any]
+    labels: dict[int, str]
+    side: str | None
 
 
 def parse_gifti(path: Path) -> Gifti:
-    """Everything in a GIFTI file."""
-    check_regular(path)
-    builder = _Builder(path)
-    try:
-        builder.parse(read_pieces(path))
-    except expat.ExpatError as error:
-        raise Unreadable(
-            f"is not a complete XML file ({error}): it is truncated, damaged, or not GIFTI"
-        ) from None
-    except EOFError:
-        raise Unreadable("is truncated: its compressed data end too early") from None
-    if builder.root != "GIFTI":
-        raise Unreadable(f"is not a GIFTI file: its XML is a <{builder.root[:40]}>")
-    if not builder.file.arrays:
-        raise Unreadable("contains no data arrays")
-    if any(array.data.size == 0 for array in builder.file.arrays):
-        raise Unreadable("has a data array without data")
-    return builder.file
+    """Read everything in a GIFTI file."""
+    from icofactor.io.xml import GiftiParser
 
-
-def _whole(attributes: dict[str, str], name: str, default: int | None = None) -> int:
-    """An attribute that is a whole number."""
-    text = attributes.get(name)
-    if text is None and default is not None:
-        return default
-    try:
-        return int(text or "")
-    except ValueError:
-        raise Unreadable(
-            f"is damaged: {name} of an array or label is {(text or 'missing')[:40]!r}"
-        ) from None
-
-
-def _layout(attributes: dict[str, str]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the numbers of a DataArray."""
-    kind = attributes.get("DataType", "")
-    if kind not in _TYPES:
-        raise Unreadable(f"has data of type {kind[:40]!r}; numbers are read")
-    dtype = np.dtype((">" if attributes.get("Endian") == "BigEndian" else "<") + _TYPES[kind])
-    n_dims = _whole(attributes, "Dimensionality", 1)
-    if not 1 <= n_dims <= 2:
-        raise Unreadable(f"has an array of {n_dims} dimensions; 1 or 2 are read")
-    shape = tuple(_whole(attributes, f"Dim{i}") for i in range(n_dims))
-    if min(shape) < 1:
-        raise Unreadable(f"has an array of shape {shape}")
-    check_vertices(shape[0])
-    return shape, dtype
-
-
-def _decode(attributes: dict[str, str], text: str) -> NDArray[Any]:
-    """The numbers of a Data element."""
-    (shape, dtype), encoding = _layout(attributes), attributes.get("Encoding", "")
-    size = volume(shape) * dtype.itemsize
-    if encoding == "ASCII":
-        check_growth(size, len(text))
-        flat = numbers_in(text, volume(shape), dtype)
-    elif encoding == "Base64Binary":
-        flat = _from_bytes(_plain_bytes(text), dtype, size)
-    elif encoding == "GZipBase64Binary":
-        flat = _from_bytes(inflate(_plain_bytes(text), size), dtype, size)
-    else:
-        raise Unreadable(f"has data in an unknown encoding {encoding[:40]!r}")
-    return _shaped(flat, attributes)
-
-
-def _beside(path: Path, attributes: dict[str, str]) -> tuple[NDArray[Any], int]:
-    """Numbers that SPM and CAT12 keep in a file of the same name with .dat at its end, and the size
-    of that file.
-
-    No other file is followed.
-    """
-    name = path.with_suffix(".dat").name
-    if attributes.get("ExternalFileName", "") not in (name, f"./{name}"):
-        raise Unreadable(
-            f"keeps its data in another file (ExternalFileBinary), which must be {name} in the same folder; "
-            "merge them with wb_command -gifti-convert GZIP_BASE64_BINARY"
-        )
-    (shape, dtype), offset = _layout(attributes), _whole(attributes, "ExternalFileOffset", 0)
-    data, size = path.with_name(name), volume(shape) * dtype.itemsize
-    if not data.exists():
-        raise Unreadable(f"keeps its data in {name}, which is not in the same folder; copy both")
-    stored = data.stat().st_size
-    if not 0 <= offset <= stored - size:
-        raise Unreadable(
-            f"is truncated: {size} bytes from {offset} on should be in {name}, which has {stored}"
-        )
-    with open_file(data) as file:
-        file.seek(offset)
-        flat = np.frombuffer(read_exactly(file, size, stored), dtype)
-    return _shaped(flat, attributes), stored
-
-
-def _shaped(flat: NDArray[Any], attributes: dict[str, str]) -> NDArray[Any]:
-    shape, _ = _layout(attributes)
-    column_major = attributes.get("ArrayIndexingOrder") == "ColumnMajorOrder"
-    return flat.reshape(shape, order="F" if column_major else "C")
-
-
-def _plain_bytes(text: str) -> bytes:
-    try:
-        return binascii.a2b_base64(text)
-    except ValueError as error:
-        raise Unreadable(f"is damaged: its data are not base64 ({error})") from None
-
-
-def _from_bytes(data: bytes, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
-    if len(data) != size:
-        raise Unreadable(f"is truncated: an array should have {size} bytes, {len(data)} were found")
-    return np.frombuffer(data, dtype)
+    # The path, besides the stream: data may lie in another file beside it.
+    parser = GiftiParser(path)
+    content = read_content(path)
+    with open_file(path) if content is None else io.BytesIO(content) as stream:
+        parser.parse(fptr=stream)
+    image = parser.img
+    if not image or not image.darrays or any(array.data is None for array in image.darrays):
+        raise Unreadable("is not a GIFTI file, or has an array without data")
+    # Workbench names the hemisphere in the file's metadata, FreeSurfer in an array's.
+    metadata = [image.meta, *(array.meta for array in image.darrays)]
+    sides = [_SIDES[meta[_STRUCTURE]] for meta in metadata if meta.get(_STRUCTURE) in _SIDES]
+    table = image.labeltable.get_labels_as_dict()
+    labels = {key: escaped(name or "") for key, name in table.items()}
+    return Gifti(image.darrays, labels, sides[0] if sides else None)
 
 
 def read_gifti(path: Path) -> Maps:
-    """Maps of a GIFTI shape or func file; CAT12 writes the surface into the same file."""
-    file = parse_gifti(path)
-    arrays = [array for array in file.arrays if array.intent not in (POINTS, TRIANGLES)]
-    if not arrays:
-        raise Unreadable("is a surface (points and triangles), not a map")
-    if any(array.intent == LABELS for array in arrays):
-        raise Unreadable("contains labels, not a map")
+    """Read the maps of a shape or func file; CAT12 writes the surface into the same file."""
+    content = parse_gifti(path)
+    arrays = [array for array in content.arrays if array.intent not in (POINTS, TRIANGLES)]
+    if not arrays or any(array.intent == LABELS for array in arrays):
+        raise Unreadable("is a surface or contains labels; it is not a map")
     sizes = {len(array.data) for array in arrays}
     if len(sizes) > 1:
         raise Unreadable(f"has maps of different lengths: {sorted(sizes)}")
+    # An array of two dimensions has one map per column.
     rows = [array.data.reshape(len(array.data), -1).T for array in arrays]
     names = [array.meta.get("Name", "") for array in arrays]
-    named = all(len(row) == 1 for row in rows) and all(names)
-    return Maps(
-        {file.side: rows[0] if len(rows) == 1 else np.concatenate(rows)},
-        "GIFTI",
-        tuple(names) if named else (),
-    )
+    # One name cannot stand for several maps.
+    has_names = all(names) and all(len(row) == 1 for row in rows)
+    values = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    return Maps({content.side: values}, "GIFTI", tuple(names) if has_names else ())
 
 
-STRUCTURES = {"left": "CortexLeft", "right": "CortexRight"}
-
-
-def read_gifti_surface(path: Path) -> tuple[NDArray[Any], NDArray[Any], str | None]:
-    """Points (V, 3), triangles (F, 3) and the hemisphere, where it is named, of a GIFTI file."""
-    file = parse_gifti(path)
-    points = [array.data for array in file.arrays if array.intent == POINTS]
-    triangles = [array.data for array in file.arrays if array.intent == TRIANGLES]
+def read_gifti_surface(path: Path) -> tuple[NDArray, NDArray, str | None]:
+    """Read points (V, 3), triangles (F, 3) and the hemisphere, if the file names it."""
+    content = parse_gifti(path)
+    points = [array.data for array in content.arrays if array.intent == POINTS]
+    triangles = [array.data for array in content.arrays if array.intent == TRIANGLES]
     if len(points) != 1 or len(triangles) != 1:
         raise Unreadable(
-            f"has {len(points)} point sets and {len(triangles)} triangle lists; a surface (.surf.gii) has one of each"
+            f"has {len(points)} point sets and {len(triangles)} triangle lists; "
+            "a surface (.surf.gii) has one of each"
         )
-    return points[0], triangles[0], file.side
+    return points[0], triangles[0], content.side
 
 
 def write_maps(
@@ -312,58 +129,62 @@ def write_maps(
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> write_maps(f"{folder}/maps.shape.gii", [[1.0, 2, 3], [4, 5, 6]], "left", ["one", "other"]).name
+    >>> maps = [[1.0, 2, 3], [4, 5, 6]]
+    >>> write_maps(f"{folder}/maps.shape.gii", maps, "left", ["front", "back"]).name
     'maps.shape.gii'
     """
-    _check_file(path, hemi)
+    from nibabel.gifti import GiftiDataArray
+
     values = np.atleast_2d(np.asarray(maps, dtype=np.float32))
     if values.ndim != 2 or values.size == 0:
-        raise ArgumentError(
-            "maps", Phrase(f"shape {np.shape(maps)}"), "an array of shape (n_maps, n_vertices)"
-        )
-    labels = numbered("map", len(values)) if names is None else list(names)
-    if len(labels) != len(values):
-        raise ArgumentError(
-            "names", Phrase(f"{len(labels)} names"), f"one name for each of the {len(values)} maps"
-        )
-    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
-
+        raise ArgumentError("maps", f"must be maps × vertices; found shape {np.shape(maps)}")
     arrays = [
         GiftiDataArray(
             np.ascontiguousarray(row),
             intent="NIFTI_INTENT_SHAPE",
-            datatype="NIFTI_TYPE_FLOAT32",
-            meta=GiftiMetaData({"Name": str(label)}),
+            meta={"Name": label},
         )
-        for row, label in zip(values, labels, strict=True)
+        for row, label in zip(values, map_names(names, len(values)), strict=True)
     ]
-    meta = GiftiMetaData(
-        {str(k): str(v) for k, v in {**_structure(hemi), **(metadata or {})}.items()}
-    )
-    return _save(GiftiImage(darrays=arrays, meta=meta), path, overwrite)
+    return _save(path, hemi, arrays, metadata=metadata, overwrite=overwrite)
 
 
-def write_surface(path: str | Path, coordinates: ArrayLike, faces: ArrayLike, hemi: str) -> Path:
+def map_names(
+    names: Sequence[str] | None,
+    n_maps: int,
+) -> list[str]:
+    """Return one name per map: the given ones, or map01, map02, ..."""
+    if names is None:
+        return numbered("map", n_maps)
+    if len(names) != n_maps:
+        raise ArgumentError("names", f"must be one for each of {n_maps} maps; found {len(names)}")
+    return [str(name) for name in names]
+
+
+def write_surface(
+    path: str | Path,
+    coordinates: ArrayLike,
+    faces: ArrayLike,
+    hemi: str,
+) -> Path:
     """Write a surface as GIFTI.
 
     Examples
     --------
     >>> import tempfile
-    >>> write_surface(f"{tempfile.mkdtemp()}/a.surf.gii", [[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]], "left").name
+    >>> points = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    >>> write_surface(f"{tempfile.mkdtemp()}/a.surf.gii", points, [[0, 1, 2]], "left").name
     'a.surf.gii'
     """
-    _check_file(path, hemi)
-    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiMetaData
+    from nibabel.gifti import GiftiDataArray
 
-    points = GiftiDataArray(
-        np.asarray(coordinates, dtype=np.float32), "NIFTI_INTENT_POINTSET", "NIFTI_TYPE_FLOAT32"
-    )
-    triangles = GiftiDataArray(
-        np.asarray(faces, dtype=np.int32), "NIFTI_INTENT_TRIANGLE", "NIFTI_TYPE_INT32"
-    )
-    return _save(
-        GiftiImage(darrays=[points, triangles], meta=GiftiMetaData(_structure(hemi))), path, False
-    )
+    points = np.asarray(coordinates, dtype=np.float32)
+    triangles = np.asarray(faces, dtype=np.int32)
+    arrays = [
+        GiftiDataArray(points, "NIFTI_INTENT_POINTSET"),
+        GiftiDataArray(triangles, "NIFTI_INTENT_TRIANGLE"),
+    ]
+    return _save(path, hemi, arrays)
 
 
 def write_label_gii(
@@ -393,72 +214,86 @@ def write_label_gii(
     Examples
     --------
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
+    >>> path = f"{tempfile.mkdtemp()}/parts.label.gii"
     >>> colours = [[200, 0, 0], [0, 0, 200]]
-    >>> write_label_gii(f"{folder}/parts.label.gii", [0, 1, 1, 2], "left", ["front", "back"], colours).name
+    >>> write_label_gii(path, [0, 1, 1, 2], "left", ["front", "back"], colours).name
     'parts.label.gii'
     """
-    _check_file(path, hemi)
-    from nibabel.gifti import GiftiDataArray, GiftiImage, GiftiLabel, GiftiLabelTable, GiftiMetaData
+    from nibabel.gifti import GiftiDataArray, GiftiLabel, GiftiLabelTable
 
     values, rgb = check_labels(labels, names, colours)
     table = GiftiLabelTable()
-    for key, (name, colour) in enumerate(zip(["???", *names], [None, *rgb], strict=True)):
-        # GIFTI has colours between 0 and 1
-        rgba = (0.0, 0.0, 0.0, 0.0) if colour is None else (*(float(c) / 255 for c in colour), 1.0)
+    for key, (name, rgba) in label_table(names, rgb).items():
         label = GiftiLabel(key, *rgba)
-        label.label = str(name)
+        label.label = name
         table.labels.append(label)
     array = GiftiDataArray(
         values,
         intent="NIFTI_INTENT_LABEL",
-        datatype="NIFTI_TYPE_INT32",
-        meta=GiftiMetaData({"Name": "winner-takes-all"}),
+        meta={"Name": "winner-takes-all"},
     )
-    image = GiftiImage(darrays=[array], labeltable=table, meta=GiftiMetaData(_structure(hemi)))
-    return _save(image, path, overwrite)
+    return _save(path, hemi, [array], labeltable=table, overwrite=overwrite)
+
+
+def label_table(
+    names: Sequence[str], rgb: NDArray
+) -> dict[int, tuple[str, tuple[float, float, float, float]]]:
+    """Return key → name and colour from 0 to 1, with the transparent 0 that means no parcel."""
+    # Workbench's own name of what is in no parcel.
+    table = {0: ("???", (0.0, 0.0, 0.0, 0.0))}
+    for key, (name, colour) in enumerate(zip(names, rgb / 255, strict=True), 1):
+        table[key] = (str(name), (*colour.tolist(), 1.0))
+    return table
+
+
+def check_ending(path: str | Path, ending: str) -> None:
+    """Refuse a path whose ending tells other programs that it holds something else."""
+    if not str(path).endswith(ending):
+        raise ArgumentError("path", f"must end with {ending}; found {shown(str(path))}")
 
 
 def check_labels(
     labels: ArrayLike, names: Sequence[str], colours: ArrayLike
-) -> tuple[np.ndarray, np.ndarray]:
-    """Labels as int32 and colours as uint8, refused unless each label has a name and a colour of
-    its own.
-    """
-    values, rgb = np.asarray(labels), np.asarray(colours)
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        found = Phrase(f"{values.dtype} of shape {values.shape}")
-        raise ArgumentError("labels", found, "whole numbers in one dimension")
+) -> tuple[NDArray, NDArray]:
+    """Return labels as int32 and colours as uint8; each label needs a name and its own colour."""
+    values = np.asarray(labels)
+    rgb = np.asarray(colours)
     if rgb.shape != (len(names), 3):
-        found = Phrase(f"shape {rgb.shape}")
-        raise ArgumentError(
-            "colours", found, f"an array of shape ({len(names)}, 3), one row per name"
-        )
+        raise ArgumentError("colours", f"must be one row per name ({len(names)}); {rgb.shape}")
+    # An annotation holds colours, not numbers of parcels.
     if len(np.unique(rgb, axis=0)) < len(rgb):
         raise ArgumentError(
-            "colours", None, "unique: FreeSurfer identifies parcels by their colours"
+            "colours", "must be unique: FreeSurfer identifies parcels by their colours"
         )
-    if values.size and (values.min() < 0 or values.max() > len(names)):
+    is_whole = values.ndim == 1 and values.dtype.kind in "iu"
+    if not is_whole or not np.isin(values, range(len(names) + 1)).all():
         raise ArgumentError(
-            "labels", Phrase(f"{values.min()} to {values.max()}"), f"between 0 and {len(names)}"
+            "labels", f"must be whole numbers from 0 to {len(names)} in one dimension"
         )
     return values.astype(np.int32), rgb.astype(np.uint8)
 
 
-def _check_file(path: str | Path, hemi: str) -> None:
-    if not str(path).endswith(".gii"):
-        raise ArgumentError("path", str(path), '{path} must end with ".gii"')
-    if len(hemispheres(hemi)) > 1:
-        raise ArgumentError("hemi", hemi, "'left' or 'right', one file per hemisphere")
-
-
-def _structure(hemi: str) -> dict[str, str]:
-    return {"AnatomicalStructurePrimary": STRUCTURES[hemi]}
-
-
-def _save(image: Any, path: str | Path, overwrite: bool) -> Path:
+def _save(
+    path: str | Path,
+    hemi: str,
+    arrays: list[Any],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    labeltable: Any = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write arrays of one hemisphere."""
     import nibabel as nib
 
+    check_ending(path, ".gii")
+    # Other tools take a GIFTI file to be of one surface.
+    if len(hemispheres(hemi)) > 1:
+        raise ArgumentError("hemi", f"must be 'left' or 'right', one per file; found {hemi!r}")
+    meta = {_STRUCTURE: STRUCTURES[hemi], **(metadata or {})}
+    meta = {str(key): str(value) for key, value in meta.items()}
+    image = nib.GiftiImage(
+        darrays=arrays, labeltable=labeltable, meta=nib.gifti.GiftiMetaData(meta)
+    )
     with atomic_path(path, overwrite) as temporary:
         nib.save(image, temporary)
     return Path(path)

@@ -1,202 +1,282 @@
-"""Maps as plain arrays of numbers: text and CSV, MATLAB's .mat, and NIfTI as mri_surf2surf writes
-it.
-"""
+"""Maps as plain arrays of numbers: text and CSV, MATLAB's .mat, and NIfTI of mri_surf2surf."""
 
 from __future__ import annotations
 
-import array
+import math
+import re
 import struct
+import zlib
+from array import array
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from icofactor.errors import escaped, literal
+from icofactor.errors import escaped, shown
 from icofactor.io.guard import (
     MAX_VERTICES,
     Unreadable,
     check_growth,
+    check_size,
     check_vertices,
     open_file,
-    open_plain,
-    read_exactly,
+    read_content,
     volume,
+)
+from icofactor.io.tables import (
+    is_missing,
+    is_number,
+    read_rows,
 )
 from icofactor.io.types import Maps
 
-_LINE = 2**26  # bytes
-_UNKNOWN = {"", "na", "n/a", "nan"}
-_NUMERIC = (
-    "double",
-    "single",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "logical",
-)
-_NIFTI = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4"}
+# ---------------------------------------------------------------------- text
+
+# Words above the column of people's names.
+_ID_COLUMNS = ("", "participant_id", "subject", "subject_id", "subjects", "id", "ids")
+_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def read_text_maps(path: Path) -> Maps:
-    """One number per line, as CIVET writes a map; or people × vertices, with or without header and
-    column of ids.
+    """Read one number per line, as CIVET writes a map, or people × vertices from a table.
+
+    The table may have a header and a first column of people's names.
     """
-    flat, width = array.array("d"), 0
+    separator, rows = read_rows(path, max_columns=MAX_VERTICES, is_map=True)
+    if separator in "\t;":
+        # Commas that do not separate cells are decimal commas.
+        rows = ([cell.replace(",", ".") for cell in row] for row in rows)
+    first = next(rows, [])
+    has_header = _is_header(first)
+    has_names = has_header and len(first) > 1 and first[0].lower() in _ID_COLUMNS
+    if has_header:
+        _check_columns(first[1:] if has_names else first)
+        first = next(rows, [])
+    has_names = has_names or (len(first) > 1 and _number(first[0]) is None)
     names: list[str] = []
-    with open_file(path) as file:
-        first, split, has_ids, number = True, None, False, 0
-        while line := file.readline(_LINE + 1):
-            number += 1
-            if len(line) > _LINE:
-                raise Unreadable(f"line {number} has more than {_LINE} bytes; check its origin")
-            try:
-                text = line.decode("utf-8-sig" if first else "utf-8").strip("\r\n ")
-            except UnicodeDecodeError:
-                raise Unreadable(f"is not text: line {number} is not UTF-8") from None
-            if not text.strip() or text.startswith(("#", "<")):
-                if text.startswith("<"):
-                    raise Unreadable("starts with a header; keep only the numbers, one per line")
-                continue
-            if first:
-                split = next((one for one in "\t;," if one in text), None)
-            cells = [cell.strip().strip('"') for cell in text.split(split)]
-            if first:
-                first = False
-                if (
-                    len(cells) > 1 and sum(_number(cell) is None for cell in cells[1:]) > 0
-                ):  # a header
-                    has_ids = cells[0].lower() in (
-                        "",
-                        "participant_id",
-                        "subject",
-                        "subject_id",
-                        "id",
-                        "subjects",
-                    )
-                    continue
-                if len(cells) == 1 and _number(cells[0]) is None:
-                    continue
-            if has_ids or (len(cells) > 1 and _number(cells[0]) is None):
-                has_ids = True
-                names.append(escaped(cells.pop(0)))
-            width = width or len(cells)
-            if len(cells) != width:
-                raise Unreadable(
-                    f"line {number} has {len(cells)} numbers; the lines before have {width}"
-                )
-            for cell in cells:
-                value = _number(cell)
-                if value is None:
-                    commas = _number(cell.replace(",", ".", 1)) is not None
-                    hint = "; write decimal points, not commas" * commas
-                    found = literal(repr(cell[:40]))
-                    raise Unreadable(f"line {number} contains {found}, which is not a number{hint}")
-                flat.append(value)
-            if width == 1 and len(flat) > MAX_VERTICES:
-                check_vertices(len(flat))
-    if not flat:
+    numbers = array("d")
+    n_rows = 0
+    for row in chain([first], rows):
+        n_rows += 1
+        if has_names:
+            names.append(escaped(row.pop(0)))
+        numbers.extend(_numbers(row, n_rows))
+        if n_rows > MAX_VERTICES:
+            check_vertices(n_rows)
+    if not numbers:
         raise Unreadable("contains no numbers")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"lists {literal(twice[:60])} twice; keep one row per person")
-    values = np.frombuffer(flat, dtype=np.float64)
-    rows = values[None] if width == 1 else values.reshape(-1, width)
-    check_vertices(rows.shape[1])
-    return Maps({None: rows}, "text", tuple(names) if width > 1 else ())
+        raise Unreadable("lists a person twice; keep one row per person")
+    values = np.frombuffer(numbers, dtype=np.float64).reshape(n_rows, -1)
+    is_single = values.shape[1] == 1
+    maps = values.T if is_single else values
+    check_vertices(maps.shape[1])
+    return Maps({None: maps}, "text", () if is_single else tuple(names))
+
+
+def _is_header(row: list[str]) -> bool:
+    """Return whether a first row names the columns: a row with numbers in it is a person's."""
+    cells = row[1:] or row
+    if not any(is_number(cell) for cell in cells):
+        return not all(is_missing(cell) for cell in cells)
+    # A data frame without names of columns numbers them.
+    counts = [str(int(cells[0]) + i) for i in range(len(cells))] if cells[0].isdecimal() else []
+    return row[0].lower() in _ID_COLUMNS and cells == counts
+
+
+def _check_columns(names: list[str]) -> None:
+    """Refuse columns that are double, or whose numbers do not count up, as in v0, v1, v10, v2."""
+    last: dict[str, int] = {}
+    previous = None
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        stem = match[1] if match else name
+        number = int(match[2]) if match else 0
+        if stem in last and (stem != previous or number <= last[stem]):
+            raise Unreadable(f"has its column {shown(name[:40])} out of order, or twice")
+        last[stem] = number
+        previous = stem
+
+
+def _numbers(
+    row: list[str],
+    n_rows: int,
+) -> list[float]:
+    """Return the numbers of a row; what is missing is NaN."""
+    try:
+        # Python reads 1_000 as a thousand.
+        if "_" not in "".join(row):
+            return list(map(float, row))
+    except ValueError:
+        pass
+    numbers = [_number(cell) for cell in row]
+    if None in numbers:
+        cell = row[numbers.index(None)]
+        raise Unreadable(f"contains {shown(cell[:40])} in row {n_rows}, which is not a number")
+    return [number for number in numbers if number is not None]
 
 
 def _number(cell: str) -> float | None:
-    if cell.lower() in _UNKNOWN:
-        return float("nan")
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+    """Return the number in a cell, NaN if it is missing, or None."""
+    if is_missing(cell):
+        return math.nan
+    return float(cell) if is_number(cell) else None
 
 
-def read_mat(path: Path, measure: str | None = None) -> tuple[str, NDArray[Any]]:
-    """An array of a MATLAB file by name, or the only one of two dimensions; objects and cells are
-    not read.
+# ---------------------------------------------------------------------- MATLAB
+
+# Types of data elements in a MAT-file of version 5, and the numeric classes of its arrays.
+_TYPES = dict(
+    zip(
+        (*range(1, 8), 9, 12, 13),
+        ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8"],
+        strict=True,
+    )
+)
+_CLASSES = dict(enumerate(["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"], 6))
+_COMPRESSED = 15
+_COMPLEX = 0x0800
+# Bytes of an array before its numbers: flags, dimensions and name.
+_ARRAY_HEADER = 4096
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A numeric array of a MAT-file; its numbers have not been looked at."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    element_type: int
+    content: memoryview
+
+
+def read_mat(
+    path: Path,
+    measure: str | None = None,
+) -> tuple[str, NDArray]:
+    """Read an array of a MATLAB file by name, or the largest one; objects and cells are not read.
+
+    SciPy's reader takes the type of an element from the file without a check, and crashes.
     """
-    from scipy.io import loadmat, whosmat
-
     with open_file(path) as file:
-        if file.read(8).startswith(b"\x89HDF"):
-            raise Unreadable("is a MATLAB file of version 7.3; save it with -v7")
-        file.seek(0)
-        try:
-            there = whosmat(file)  # type: ignore[arg-type]
-        except NotImplementedError:
-            raise Unreadable("is a MATLAB file of version 7.3; save it with -v7") from None
-        arrays = {
-            name: shape
-            for name, shape, kind in there
-            if kind in _NUMERIC and len(shape) == 2 and max(shape) > 1
-        }
-        if measure is None and len(arrays) > 1:
-            largest = max(map(volume, arrays.values()))
-            arrays = {name: shape for name, shape in arrays.items() if volume(shape) == largest}
-        name = measure if measure in arrays else next(iter(arrays), None)
-        if name is None or (len(arrays) > 1 and measure not in arrays):
-            listed = literal(escaped(", ".join(f"{n} {s} {kind}" for n, s, kind in there[:10])))
-            if not arrays:
-                raise Unreadable(
-                    f"contains {listed or 'nothing'}; save people × vertices as an array of numbers"
-                )
-            ask = (
-                f"none is called {literal(escaped(repr(measure)))}; " if measure is not None else ""
-            )
-            raise Unreadable(f"contains {listed}; {ask}name the one to read with {{measure}}")
-        check_growth(volume(arrays[name]) * 8, path.stat().st_size)
-        file.seek(0)
-        values = np.asarray(loadmat(file, variable_names=[name])[name])  # type: ignore[arg-type]
-    if values.dtype.kind not in "fiub":
-        raise Unreadable(
-            f"contains an array of {values.dtype} called {literal(escaped(name))}; numbers are read"
-        )
-    return name, values.astype(np.float64) if values.dtype.kind == "b" else values
+        header = file.read(128)
+        content = file.read()
+    if header[126:128] not in (b"IM", b"MI") or b"\x02" in header[124:126]:
+        raise Unreadable("is not a MATLAB file of version 5 to 7; save it with -v7")
+    order = "<" if header[126:128] == b"IM" else ">"
+    variable = _choose(list(_variables(content, order)), measure)
+    size = volume(variable.shape)
+    check_growth(size * np.dtype(variable.kind).itemsize, len(content))
+    # A number takes at most eight bytes, whatever type holds it.
+    array_content = _inflated(variable.element_type, variable.content, 8 * size + _ARRAY_HEADER)
+    # Flags, dimensions and name come before the numbers.
+    element_type, numbers = list(islice(_elements(array_content, order), 4))[3]
+    if element_type not in _TYPES:
+        raise Unreadable(f"is damaged: the data of {shown(variable.name)} are no numbers")
+    values = np.frombuffer(numbers, order + _TYPES[element_type])
+    return variable.name, values.reshape(variable.shape, order="F").astype(variable.kind)
 
 
-def read_nifti(path: Path, sizes: set[int]) -> Maps:
-    """Maps in a NIfTI-1 file of (n, 1, 1) voxels, or with n spread over three dimensions, as
+def _variables(
+    content: bytes,
+    order: str,
+) -> Iterator[_Variable]:
+    """Return the numeric arrays of two dimensions in a file, from what precedes their numbers."""
+    for element_type, element in _elements(content, order):
+        head = _inflated(element_type, element, _ARRAY_HEADER)
+        flags, dims, name = (data for _, data in islice(_elements(head, order), 3))
+        (flag_bits,) = struct.unpack_from(f"{order}I", flags)
+        kind = _CLASSES.get(flag_bits & 0xFF)
+        shape = tuple(np.frombuffer(dims, f"{order}i4").tolist())
+        is_matrix = len(shape) == 2 and min(shape) > 0 and max(shape) > 1
+        if kind is not None and is_matrix and not flag_bits & _COMPLEX:
+            # MATLAB's names have at most 63 characters.
+            text = escaped(bytes(name[:63]).decode("ascii", "replace"))
+            yield _Variable(text, shape, kind, element_type, element)
+
+
+def _elements(
+    content: bytes | memoryview,
+    order: str,
+) -> Iterator[tuple[int, memoryview]]:
+    """Return type and content of each data element."""
+    view = memoryview(content)
+    position = 0
+    while position + 8 <= len(view):
+        element_type, size = struct.unpack_from(f"{order}2I", view, position)
+        start = position + 8
+        if element_type >> 16:
+            # A small element: size and type share four bytes, and the other four are its content.
+            start = position + 4
+            size = min(4, element_type >> 16)
+            element_type &= 0xFFFF
+        end = start + size
+        if end > len(view):
+            raise Unreadable("is truncated or damaged: an element is longer than the file")
+        yield element_type, view[start:end]
+        # Only compressed elements may end anywhere.
+        position = end if element_type == _COMPRESSED else end + -end % 8
+
+
+def _inflated(
+    element_type: int,
+    content: memoryview,
+    size: int,
+) -> memoryview:
+    """Return an array; of a compressed one at most so many bytes, without its type and size."""
+    if element_type != _COMPRESSED:
+        return content
+    return memoryview(zlib.decompressobj().decompress(content, size))[8:]
+
+
+def _choose(
+    variables: list[_Variable],
+    measure: str | None,
+) -> _Variable:
+    """Return the variable called `measure`, or the largest one."""
+    largest = max((volume(variable.shape) for variable in variables), default=0)
+    candidates = [
+        variable
+        for variable in variables
+        if variable.name == measure or (measure is None and volume(variable.shape) == largest)
+    ]
+    if len(candidates) == 1:
+        return candidates[0]
+    listed = ", ".join(f"{x.name} {x.shape}" for x in variables[:10]) or "no matrix of numbers"
+    raise Unreadable(f"contains {listed}; name the one to read with --measure (measure=)")
+
+
+# ---------------------------------------------------------------------- NIfTI
+
+
+def read_nifti(
+    path: Path,
+    sizes: Collection[int],
+) -> Maps:
+    """Read a NIfTI-1 file of (n, 1, 1) voxels, or with n spread over three dimensions.
+
     mri_surf2surf writes it.
 
     Parameters
     ----------
     sizes : numbers of vertices of meshes; a file with another number of voxels is a volume.
     """
-    stored = path.stat().st_size
-    with open_plain(path) as file:
-        header = bytes(read_exactly(file, 352, stored))
-        order = "<" if struct.unpack("<i", header[:4])[0] == 348 else ">"
-        if struct.unpack(f"{order}i", header[:4])[0] != 348:
-            raise Unreadable("is not a NIfTI-1 file")
-        dims = struct.unpack(f"{order}8h", header[40:56])
-        code = struct.unpack(f"{order}h", header[70:72])[0]
-        offset, slope, shift = struct.unpack(f"{order}3f", header[108:120])
-        columns = struct.unpack(f"{order}i", header[144:148])[
-            0
-        ]  # FreeSurfer's place for more than 32,767
-        shape = [columns if dims[1] < 0 else dims[1], *dims[2 : max(dims[0], 1) + 1]]
-        if not 1 <= dims[0] <= 7 or min(shape) < 1 or code not in _NIFTI:
-            raise Unreadable("is damaged, or its voxels are not plain numbers")
-        n, n_maps = volume(tuple(shape[:3])), volume(tuple(shape[3:]))
-        if n not in sizes:
-            text = f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, not the size of a known mesh"
-            raise Unreadable(f"{text}; project it to the surface first (mri_vol2surf)")
-        dtype = np.dtype(order + _NIFTI[code])
-        if not 352 <= offset < 2**24:
-            raise Unreadable("is damaged: its data begin outside it")
-        read_exactly(file, int(offset) - 352, stored)
-        data = np.frombuffer(
-            read_exactly(file, n * n_maps * dtype.itemsize, stored), dtype
-        ).reshape(n_maps, n)
-        file.read(1)  # at the end gzip compares its checksum
-    scaled = (np.isfinite(slope) and slope not in (0, 1)) or (slope == 1 and shift != 0)
-    return Maps({None: data * np.float64(slope) + np.float64(shift) if scaled else data}, "NIfTI")
+    from nibabel.nifti1 import Nifti1Image
+
+    content = read_content(path)
+    content = path.read_bytes() if content is None else content
+    image = Nifti1Image.from_bytes(content)
+    shape = image.shape
+    n_vertices = volume(shape[:3])
+    if n_vertices not in sizes:
+        raise Unreadable(
+            f"is a NIfTI-1 volume of {' × '.join(map(str, shape[:3]))} voxels, not the size of a "
+            "known mesh; project it to the surface first (mri_vol2surf)"
+        )
+    check_size(len(content), image.dataobj.offset, shape, image.dataobj.dtype)
+    values = np.asarray(image.dataobj).reshape(n_vertices, -1, order="F")
+    return Maps({None: values.T}, "NIfTI")

@@ -1,5 +1,4 @@
-"""Tables: one reader and one writer of TSV and CSV files, one rule for their cells, and columns as
-JSON holds them.
+"""Tables: one reader of TSV and CSV files, one writer, one rule for cells; and JSON beside them.
 
 A cell is a number where its whole column is, else text; codes such as 007 stay text. What is not
 known is written "n/a", as BIDS has it, and read from any of `MISSING`.
@@ -8,167 +7,229 @@ known is written "n/a", as BIDS has it, and read from any of `MISSING`.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icofactor.errors import UNSAFE, ArgumentError, CohortError, Phrase, escaped, literal
+from icofactor.errors import (
+    UNSAFE,
+    ArgumentError,
+    escaped,
+    shown,
+)
 from icofactor.io.atomic import atomic_path
-from icofactor.io.guard import Unreadable, brief, check_regular, read_bytes
+from icofactor.io.guard import (
+    Unreadable,
+    hash_file,
+    open_file,
+)
 
-MISSING = ("", "n/a", "na", "nan", "none", "null")
-"""Cells that say that nothing is known, in whichever case."""
-MAX_BYTES, MAX_COLUMNS, MAX_CELLS, MAX_CELL = 2**26, 10_000, 3_000_000, 30_000
-"""Of a table: bytes, columns, cells, and characters of one cell."""
-_MAX_LINE = 2**22
-_HALVES = re.compile("[\ud800-\udfff]")
-_ODD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\"]")
-# NumPy gives every cell of a column of text the room of the longest
-_MAX_PADDED = 2**22
+# Cells that say that nothing is known, in lower case; the last ones are Excel's and SPSS's.
+MISSING = ("", "n/a", "na", "nan", "none", "null", "#n/a", "#null!", "-", ".")
+# What a table may have at most: columns, cells, characters of one cell.
+MAX_COLUMNS = 10_000
+MAX_CELLS = 3_000_000
+MAX_CELL = 30_000
+# Characters of one row; 164,000 vertices with 20 digits have a fifth of this.
+MAX_LINE = 2**24
+# Significant digits of computed numbers.
 _DIGITS = 10
-_EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # .xlsx, .xls
+# NumPy gives every cell of a column of text the room of the longest.
+_MAX_PADDED = 2**22
+# The first bytes of .xlsx and .xls.
+_EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _CODE = re.compile(r"0\d+")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _BREAKS = re.compile("[\t\n\r\v\f\x85\u2028\u2029]+")
-Column = dict[str, Any]
-"""A column in JSON: {"dtype", "values"}, where dtype is "text" or a type of number."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-# ---------------------------------------------------------------------- files
+# ---------------------------------------------------------------------- reading
+
+
+def read_rows(
+    path: Path, max_columns: int = MAX_COLUMNS, *, is_map: bool = False
+) -> tuple[str, Iterator[list[str]]]:
+    """Return the separator of a text table, and its rows; all have as many cells as the first.
+
+    Parameters
+    ----------
+    is_map : skip comments above, and accept spaces between numbers.
+    """
+    # In a map without header, commas beside semicolons are decimal commas.
+    separators = "\t;, " if is_map else "\t,;"
+    lines = _lines(path, is_map)
+    first = next((line for line in lines if line.strip()), "")
+    separator = next((mark for mark in separators if mark in first), "\t")
+    reader = csv.reader(
+        chain([first], lines), delimiter=separator, strict=True, skipinitialspace=is_map
+    )
+    return separator, _rows(reader, max_columns)
+
+
+def _rows(
+    reader: Any,
+    max_columns: int,
+) -> Iterator[list[str]]:
+    """Return the rows that are not empty, without spaces around their cells."""
+    width = 0
+    try:
+        for cells in reader:
+            row = [cell.strip() for cell in cells]
+            if not any(row):
+                continue
+            width = width or len(row)
+            if len(row) != width:
+                raise Unreadable(
+                    f"line {reader.line_num} has {len(row)} cells; the lines before have {width}"
+                )
+            if width > max_columns:
+                raise Unreadable(f"has {width} columns; at most {max_columns} are read")
+            yield row
+    except csv.Error as problem:
+        raise Unreadable(f"is not a table ({problem}); is a quotation mark not closed?") from None
+
+
+def _lines(
+    path: Path,
+    is_map: bool,
+) -> Iterator[str]:
+    """Return the lines of a text, whatever ends them."""
+    with open_file(path) as file:
+        if file.peek(4).startswith(_EXCEL):
+            raise Unreadable("is an Excel workbook; save it as CSV or TSV")
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        is_above = is_map
+        try:
+            while line := text.readline(MAX_LINE + 1):
+                if len(line) > MAX_LINE or "\0" in line:
+                    raise Unreadable("is not a text table: it has a NUL or an endless row")
+                # A row that begins with Excel's #N/A is no comment.
+                is_above = is_above and line.startswith("#") and not line.startswith(("#N", "#n"))
+                if not is_above:
+                    yield line.strip(" \r\n") if is_map else line
+        except UnicodeDecodeError:
+            raise Unreadable("is not text in UTF-8; save it as UTF-8") from None
 
 
 def read_table(path: Path) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """The columns of a TSV or CSV file as text, and the file's path, checksum and size.
+    """Return the columns of a TSV or CSV file as text, and the file's path, checksum and size.
 
     Raises
     ------
     Unreadable, OSError; `naming` adds the file's name.
     """
-    check_regular(path)
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise Unreadable(f"is too large for a table ({size} bytes; at most {MAX_BYTES} are read)")
-    data = read_bytes(path)
-    if data.startswith(_EXCEL):
-        raise Unreadable("is an Excel workbook; save it as CSV or TSV")
-    if not data.removeprefix(b"\xef\xbb\xbf").strip():
+    separator, rows = read_rows(path)
+    header = next(rows, [])
+    if not header:
         raise Unreadable("is empty")
-    return _columns(data), {
-        "path": str(path),
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "bytes": len(data),
-    }
+    columns: dict[str, list[str]] = {}
+    for name in header:
+        if _cleaned(name) in columns:
+            raise Unreadable(f"has two columns {shown(name)}; rename one of them")
+        columns[_cleaned(name)] = []
+    for number, row in enumerate(rows, 2):
+        if number * len(header) > MAX_CELLS:
+            raise Unreadable(f"is too large for a table: at most {MAX_CELLS} cells are read")
+        for column, cell in zip(columns.values(), row, strict=True):
+            column.append(_cleaned(cell))
+    if separator != ",":
+        columns = {name: _with_points(cells, separator) for name, cells in columns.items()}
+    source = {"path": str(path), "sha256": hash_file(path), "bytes": path.stat().st_size}
+    return columns, source
 
 
-def _columns(data: bytes) -> dict[str, list[str]]:
-    first = re.split(b"[\r\n]", data, maxsplit=1)[0]
-    if b";" in first and b"\t" not in first and b"," not in first:
-        raise Unreadable(
-            "its columns are separated by semicolons; save it with tabs (TSV) or commas (CSV)"
-        )
-    delimiter = "\t" if b"\t" in first or b"," not in first else ","
-    _check_size(data, delimiter.encode())
-    header: list[str] = []
-    columns: list[list[str]] = []
-    n_rows = 0
+def _cleaned(cell: str) -> str:
+    """Return a cell with spaces for line breaks within quotes; other controls are refused."""
+    if len(cell) > MAX_CELL:
+        raise Unreadable(f"has a cell of {len(cell)} characters; at most {MAX_CELL} are read")
+    if cell.isprintable():
+        return cell
+    spaced = _BREAKS.sub(" ", cell)
+    if UNSAFE.search(spaced):
+        raise Unreadable(f"contains control characters in {shown(cell[:60])}; remove them")
+    return spaced
+
+
+def _with_points(
+    cells: list[str],
+    separator: str,
+) -> list[str]:
+    """Return a column of numbers with points for decimal commas."""
+    commas = [cell for cell in cells if "," in cell]
+    if not commas or not all(_DECIMAL_COMMA.fullmatch(cell) for cell in commas):
+        return cells
+    # Between tabs, 1,000 may be a thousand; between semicolons a comma separates decimals.
+    if separator == "\t" and all(_THOUSANDS.fullmatch(cell) for cell in commas):
+        return cells
+    points = [cell.replace(",", ".") for cell in cells]
+    return points if all(is_missing(cell) or is_number(cell) for cell in points) else cells
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell says that nothing is known."""
+    return cell.lower() in MISSING
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell is a finite number; Python's 1_000 is none."""
     try:
-        for row in csv.reader(
-            io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""),
-            delimiter=delimiter,
-            strict=True,
-        ):
-            text = "".join(row)
-            if not text or text.isspace():
-                continue
-            n_rows += 1
-            if not header:
-                if len(row) > MAX_COLUMNS:
-                    raise Unreadable(
-                        f"has a row of {len(row)} cells; tables of at most {MAX_COLUMNS} columns are read"
-                    )
-                header, columns = row, [[] for _ in row]
-            elif len(row) != len(header):
-                raise Unreadable(
-                    f"row {n_rows} has {len(row)} cells; the first row has {len(header)}"
-                )
-            else:
-                for column, cell in zip(columns, row, strict=True):
-                    column.append(cell)
-    except csv.Error as problem:
-        raise Unreadable(
-            f"is not a table ({literal(brief(problem))}); is a quotation mark not closed?"
-        ) from None
-    except UnicodeDecodeError:
-        raise Unreadable(
-            f"is not text in UTF-8 (byte {_broken(data)}); save the table as UTF-8"
-        ) from None
-    if b"\0" in data:
-        raise Unreadable(
-            "is not a text table: it contains NUL characters, like UTF-16 and binary files"
-        )
-    odd = not data.isascii() or _ODD.search(data) is not None
-    header = [_cleaned([name], "the name of a column", odd)[0] for name in header]
-    twice = [name for name, n in Counter(header).items() if n > 1]
-    if twice:
-        raise Unreadable(
-            f"two columns have the same name ({literal(escaped(repr(twice[0][:60])))}); rename one of them"
-        )
-    return {
-        name: _cleaned(column, f"column {name!r}", odd)
-        for name, column in zip(header, columns, strict=True)
-    }
+        return math.isfinite(float(cell)) and "_" not in cell
+    except ValueError:
+        return False
 
 
-def _check_size(data: bytes, delimiter: bytes) -> None:
-    """Refuse what has too many cells before any is made: each takes many times its bytes."""
-    n_cells = data.count(delimiter) + max(data.count(b"\n"), data.count(b"\r"))
-    if n_cells > MAX_CELLS:
-        raise Unreadable(f"has {n_cells} cells, too many for a table: at most {MAX_CELLS} are read")
-    for place in range(0, len(data) - _MAX_LINE, _MAX_LINE):
-        piece = data[place : place + _MAX_LINE]
-        if b"\n" not in piece and b"\r" not in piece:
-            raise Unreadable(
-                f"has a row of more than {_MAX_LINE} bytes, too long for a table; check its origin"
-            )
+def cell_text(value: Any) -> str:
+    """Return a value as a cell: None is "", and 2, 2.0 and "2" are the same."""
+    if value is None:
+        return ""
+    text = str(value).strip()
+    return str(int(float(text))) if is_number(text) and float(text).is_integer() else text
 
 
-def _broken(data: bytes) -> int:
-    try:
-        data.decode()
-    except UnicodeDecodeError as problem:
-        return problem.start
-    return 0
+def typed(cells: Sequence[str]) -> NDArray[Any]:
+    """Return a column as numbers if all its cells with a value are; codes such as 007 stay text."""
+    values = [cell for cell in cells if not is_missing(cell)]
+    # Python reads 1_000 as a thousand.
+    is_text = not values or any("_" in cell or _CODE.fullmatch(cell) for cell in values)
+    with suppress(ValueError):
+        if not is_text:
+            numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
+            are_whole = len(values) == len(cells) and all(map(_WHOLE.fullmatch, values))
+            return numbers.astype(np.int64) if are_whole else numbers
+    padded = len(cells) * max(map(len, cells), default=0)
+    return np.array(cells, dtype=object if padded > _MAX_PADDED else str)
 
 
-def _cleaned(cells: list[str], where: str, odd: bool) -> list[str]:
-    """Cells without the spaces around them; breaks within quotes become spaces, controls are
-    refused.
-    """
-    found = [cell.strip() for cell in cells]
-    longest = max(map(len, found), default=0)
-    if longest > MAX_CELL:
-        raise Unreadable(
-            f"{literal(escaped(where))} has a cell of {longest} characters; at most {MAX_CELL} are read"
-        )
-    if odd:
-        found = [cell if cell.isprintable() else _BREAKS.sub(" ", cell) for cell in found]
-        for cell in found:
-            control = None if cell.isprintable() else UNSAFE.search(cell)
-            if control:
-                what = f"contains the control character {escaped(control[0])}"
-                raise Unreadable(
-                    f"{literal(escaped(where))} {what} (in {literal(escaped(repr(cell[:60])))}); remove it"
-                )
-    return found
+def numbered(
+    word: str,
+    n: int,
+) -> list[str]:
+    """Return "component01", "component02", ..."""
+    width = max(2, len(str(n)))
+    return [f"{word}{i + 1:0{width}d}" for i in range(n)]
+
+
+# ---------------------------------------------------------------------- writing
 
 
 def write_tsv(
@@ -193,37 +254,59 @@ def write_tsv(
     Examples
     --------
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> path = write_tsv(f"{folder}/people.tsv", {"participant_id": ["sub-1", "sub-2"], "age": [30, None]})
+    >>> columns = {"participant_id": ["sub-1", "sub-2"], "age": [30, None]}
+    >>> path = write_tsv(f"{tempfile.mkdtemp()}/people.tsv", columns)
     >>> path.read_text().split()
     ['participant_id', 'age', 'sub-1', '30', 'sub-2', 'n/a']
     """
-    import pandas as pd
-
-    if not columns:
-        raise ArgumentError("columns", None, "at least one column; it is empty")
     values = {str(name): np.asarray(column) for name, column in columns.items()}
+    shapes = {column.shape for column in values.values()}
+    if len(shapes) != 1 or len(min(shapes)) != 1:
+        raise ArgumentError("columns", f"must be one or more of one length; found {shapes}")
     for name, column in values.items():
-        if column.ndim != 1:
-            raise ArgumentError(
-                "columns", Phrase(f"shape {column.shape} in {name!r}"), "of one dimension each"
-            )
-        if column.dtype.kind not in "biuf":
-            _check_cells(column.tolist())
-    _check_cells(values)
-    lengths = {name: len(column) for name, column in values.items()}
-    if len(set(lengths.values())) > 1:
-        raise ArgumentError("columns", lengths, "equally long")
-    frame = pd.DataFrame(
-        {name: _cells(column, digits) for name, column in values.items()}, dtype=object
-    )
-    with atomic_path(path, overwrite) as temporary:
-        frame.to_csv(temporary, sep="\t", index=False, lineterminator="\n", encoding="utf-8")
+        _check_cells([name] if column.dtype.kind in "biuf" else [name, *column.tolist()])
+    cells = [_cells(column, digits) for column in values.values()]
+    with (
+        atomic_path(path, overwrite) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(values)
+        writer.writerows(zip(*cells, strict=True))
     return Path(path)
 
 
+def _check_cells(cells: Iterable[Any]) -> None:
+    for cell in cells:
+        if isinstance(cell, str) and (UNSAFE.search(cell) or len(cell) > MAX_CELL):
+            raise ArgumentError(
+                "columns",
+                f"must have no tabs, line breaks, control characters or more than {MAX_CELL} "
+                f"characters in a cell; found {shown(cell[:80])}",
+            )
+
+
+def _cells(
+    column: NDArray[Any],
+    digits: int | None,
+) -> list[str]:
+    """Return a column as text."""
+    if column.dtype != np.float64:
+        # NaN is not equal to itself.
+        texts = ["" if value is None or value != value else str(value) for value in column]
+        return [text.strip() or "n/a" for text in texts]
+    finite = column[np.isfinite(column)]
+    # Whole numbers are floats only because some are unknown.
+    is_whole = len(finite) < len(column) and bool((finite == np.round(finite)).all())
+    if is_whole and (np.abs(finite) < 1e15).all():
+        shown_as = ".0f"
+    else:
+        shown_as = "" if digits is None else f".{digits}g"
+    return ["n/a" if math.isnan(value) else format(value, shown_as) for value in column.tolist()]
+
+
+# What is said of columns that are the user's own.
 GIVEN = "As in the participants table"
-"""What is said of columns that are the user's own."""
 _PEOPLE = {
     "participant_id": "Person",
     "session_id": "Session of the person",
@@ -240,241 +323,83 @@ def write_table(
     overwrite: bool = False,
     digits: int | None = _DIGITS,
 ) -> Path:
-    """A TSV file as `write_tsv` writes it, and beside it the JSON file of BIDS that says what each
-    column holds.
+    """Write a TSV file, and beside it the JSON file of BIDS that says what each column holds.
 
     Parameters
     ----------
-    about : column → its description, or its entries (LongName, Description, Units); none is left
-        out.
+    about : column → its description, or its entries (LongName, Description, Units); all columns.
     more : further entries of the JSON file.
     """
-    entries, more = described(columns, about), more or {}
-    if hidden := sorted(entries.keys() & more.keys()):
-        raise ArgumentError("more", Phrase(", ".join(hidden)), "no names of columns")
+    entries = described(columns, about)
+    if not entries.keys().isdisjoint(more or {}):
+        raise ArgumentError("more", f"must not be names of columns; found {', '.join(more or {})}")
     write_tsv(path, columns, overwrite=overwrite, digits=digits)
-    write_json(sidecar(path), {**entries, **more}, overwrite=overwrite)
+    write_json(sidecar(path), {**entries, **(more or {})}, overwrite=overwrite)
     return Path(path)
 
 
 def described(
     columns: Iterable[str], about: Mapping[str, str | Mapping[str, str]]
 ) -> dict[str, Mapping[str, str]]:
-    """Column → its entries in the JSON file beside a table."""
-    told = {**_PEOPLE, **about}
-    lacking = [name for name in columns if name not in told]
-    if lacking:
-        raise ArgumentError(
-            "about", Phrase(f"nothing about {', '.join(lacking)}"), "a description of every column"
-        )
-    return {
-        name: {"Description": text} if isinstance(text := told[name], str) else text
-        for name in columns
-    }
+    """Return column → its entries in the JSON file beside a table."""
+    texts = {**_PEOPLE, **about}
+    entries = {}
+    for name in columns:
+        text = texts[name]
+        entries[name] = {"Description": text} if isinstance(text, str) else text
+    return entries
 
 
 def sidecar(path: str | Path) -> Path:
-    """The JSON file beside a table."""
+    """Return the JSON file beside a table."""
     return Path(path).with_suffix(".json")
 
 
-def _check_cells(cells: Iterable[Any]) -> None:
-    for cell in cells:
-        if isinstance(cell, str) and (UNSAFE.search(cell) or len(cell) > MAX_CELL):
-            expected = f"without tabs, line breaks and control characters, and of at most {MAX_CELL} characters"
-            raise ArgumentError("columns", cell[:80], expected)
-
-
-def _cells(column: NDArray[Any], digits: int | None) -> list[str]:
-    """A column as text; whole numbers that are floats only because some are unknown are written as
-    whole ones.
-    """
-    show: Callable[[Any], str] = (
-        str  # of a NumPy number, just the digits that are needed to read it back
-    )
-    if column.dtype == np.float64:
-        known = column[np.isfinite(column)]
-        if (
-            len(known) < len(column)
-            and len(known)
-            and np.all((known == np.round(known)) & (np.abs(known) < 1e15))
-        ):
-            show = lambda value: str(int(value)) if math.isfinite(value) else str(value)
-        elif digits is not None:
-            if len(known) == len(column):  # a million loadings of a biobank
-                return [f"{value:.{digits}g}" for value in column.tolist()]
-            show = lambda value: f"{value:.{digits}g}"
-    return ["n/a" if _unknown(value) else show(value).strip() or "n/a" for value in column]
-
-
-def _unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
-
-
-# ---------------------------------------------------------------------- cells
-
-
-def is_missing(cell: str) -> bool:
-    """Whether a cell says that nothing is known."""
-    return cell.lower() in MISSING
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is a finite number."""
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
-
-
-def cell_text(value: Any) -> str:
-    """A value as a cell: None is "", and 2, 2.0 and "2" are the same, however the table was read."""
-    if value is None:
-        return ""
-    text = str(value).strip()
-    return str(int(float(text))) if is_number(text) and float(text).is_integer() else text
-
-
-def typed(cells: Sequence[str]) -> NDArray[Any]:
-    """A column: numbers where all known cells are numbers, else text; codes such as 007 stay text."""
-    known = [cell for cell in cells if not is_missing(cell)]
-    as_text = lambda: np.array(
-        cells, dtype=object if len(cells) * max(map(len, cells)) > _MAX_PADDED else str
-    )
-    if not known or any(_CODE.fullmatch(cell) for cell in known):
-        return as_text()
-    try:
-        numbers = np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
-    except ValueError:
-        return as_text()
-    whole = len(known) == len(cells) and all(_WHOLE.fullmatch(cell) for cell in known)
-    return numbers.astype(np.int64) if whole else numbers
-
-
-# ---------------------------------------------------------------------- columns in JSON
-
-
-def encode_column(name: str, values: ArrayLike | Sequence[Any]) -> Column:
-    """A column as JSON holds it; what is not known is None."""
-    # a list of text and NaN must not become text all over
-    listed: Any = values
-    array = listed if isinstance(listed, np.ndarray) else np.array(list(listed), dtype=np.object_)
-    if array.ndim != 1:
-        raise ArgumentError(
-            "participants",
-            Phrase(f"shape {array.shape} in {name!r}"),
-            "columns of one dimension, a value per subject",
-        )
-    if array.dtype == object and all(isinstance(value, int | float | np.number) for value in array):
-        array = np.array(array.tolist())
-    if array.dtype.kind in "biuf":
-        return {
-            "dtype": array.dtype.name,
-            "values": [_number(name, value) for value in array.tolist()],
-        }
-    found = [None if _unknown(value) else value for value in array.tolist()]
-    if all(value is None or isinstance(value, int | float) for value in found):
-        return {
-            "dtype": "float64",
-            "values": [None if value is None else _number(name, value) for value in found],
-        }
-    return {"dtype": "text", "values": [None if value is None else str(value) for value in found]}
-
-
-def _number(name: str, value: float) -> float | None:
-    if isinstance(value, float) and math.isinf(value):
-        raise ArgumentError(
-            "participants", Phrase(f"{value} in {name!r}"), "finite or missing in every column"
-        )
-    return None if _unknown(value) else value
-
-
-def decode_column(column: Mapping[str, Any]) -> NDArray[Any]:
-    """The column as it was: missing numbers are NaN, missing text is None."""
-    values = list(column["values"])
-    if column["dtype"] == "text":
-        complete = all(isinstance(value, str) for value in values)
-        return np.array(values, dtype=str if complete else object)
-    dtype = np.dtype(column["dtype"])
-    if dtype.kind not in "biuf":
-        raise ValueError(f"a column contains {column['dtype']!r}, neither text nor numbers")
-    if dtype.kind == "f":
-        values = [math.nan if value is None else value for value in values]
-    return np.array(values, dtype=dtype)
-
-
-def join_columns(name: str, old: Column, new: Column) -> Column:
-    """Two pieces of one column, one after the other."""
-    pieces = [piece for piece in (old, new) if any(value is not None for value in piece["values"])]
-    kinds = {piece["dtype"] == "text" for piece in pieces}
-    if len(kinds) > 1:
-        first, second = ("text" if piece["dtype"] == "text" else "numbers" for piece in (old, new))
-        what = f"column {literal(repr(name))} contains {first} for the first subjects and {second} for others"
-        raise CohortError("participants", what)
-    values = [*old["values"], *new["values"]]
-    if True in kinds:
-        return {"dtype": "text", "values": values}
-    dtype = np.result_type(
-        *(np.dtype(piece["dtype"]) for piece in (old, new) if piece["dtype"] != "text")
-    )
-    if dtype.kind != "f" and None in values:
-        dtype = np.dtype(np.float64)
-    return {"dtype": dtype.name, "values": values}
-
-
-# ---------------------------------------------------------------------- records
-
-
-def write_json(path: str | Path, obj: Any, *, overwrite: bool = False) -> Path:
-    """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity, which JSON lacks,
-    become null.
+def write_json(
+    path: str | Path,
+    obj: Any,
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write JSON, with NumPy numbers and arrays as plain ones; NaN and infinity become null.
 
     Examples
     --------
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> print(write_json(f"{folder}/record.json", {"n": 3, "r": float("nan")}).read_text().strip())
+    >>> path = write_json(f"{tempfile.mkdtemp()}/record.json", {"n": 3, "r": float("nan")})
+    >>> print(path.read_text().strip())
     {
       "n": 3,
       "r": null
     }
     """
     text = json.dumps(plain(obj), indent=2, ensure_ascii=False, allow_nan=False)
-    text = "\n".join(
-        UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], line) for line in text.split("\n")
-    )
+    # Line breaks are those of the indentation; others are escaped already.
+    lines = [
+        UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], line) for line in text.split("\n")
+    ]
     with atomic_path(path, overwrite) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return Path(path)
 
 
 def plain(obj: Any) -> Any:
-    """The same in dicts, lists, strings, numbers, booleans and None."""
+    """Return an object as dicts, lists, strings, numbers, booleans and None."""
     if isinstance(obj, Mapping):
         return {whole_text(str(key)): plain(value) for key, value in obj.items()}
-    if isinstance(obj, (list, tuple, set, frozenset)):
+    if isinstance(obj, list | tuple | set | frozenset):
         return [plain(value) for value in obj]
-    if isinstance(obj, (np.ndarray, np.generic)):
+    if isinstance(obj, np.ndarray | np.generic):
         return plain(obj.tolist())
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else None
-    if obj is None or isinstance(obj, (int, bool)):
+    if obj is None or isinstance(obj, int | bool):
         return obj
-    if isinstance(obj, (str, Path)):
+    if isinstance(obj, str | Path):
         return whole_text(str(obj))
     raise ValueError(f"JSON cannot contain a {type(obj).__name__}: {obj!r}")
 
 
 def whole_text(text: str) -> str:
-    r"""Text that UTF-8 can write: bytes of a file's name that are not UTF-8 become \\xe9."""
-    return (
-        text
-        if text.isascii() or not _HALVES.search(text)
-        else _HALVES.sub(lambda found: escaped(found[0]), text)
-    )
-
-
-def numbered(word: str, n: int) -> list[str]:
-    """ "component01", "component02", ..."""
-    width = max(2, len(str(n)))
-    return [f"{word}{i + 1:0{width}d}" for i in range(n)]
+    r"""Return text that UTF-8 can write: bytes of a file's name that are not UTF-8 become \\xe9."""
+    return _SURROGATES.sub(lambda match: escaped(match[0]), text)

@@ -1,4 +1,4 @@
-"""What every reader gives."""
+"""What every reader returns."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-# Largest block, counted as float32, unless a row of chunks is larger.
-BLOCK_BYTES = 32 * 2**20
+# Largest block, counted as float32, unless a row of chunks is larger. Loadings go out and sums come
+# back with every block that is worked on elsewhere, so blocks are not small.
+BLOCK_BYTES = 96 * 2**20
 # Several threads share the blocks, unless they would be tiny.
 LEAST_BLOCKS = 32
 LEAST_BLOCK_BYTES = 2**19

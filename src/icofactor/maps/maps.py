@@ -238,8 +238,6 @@ class Maps:
         subjects_key: Rows = slice(None)
         if self.subjects is not None:
             subjects_key = as_slice(self.subjects)
-        if getattr(self.values, "takes_numbers", False):
-            return np.asarray(self.values[sites_key, subjects_key])
         # Sliced first, then taken in NumPy: not every source takes numbers.
         read_sites, taken_sites = covering_slice(sites_key)
         read_subjects, taken_subjects = covering_slice(subjects_key)

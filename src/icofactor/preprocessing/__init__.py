@@ -26,7 +26,7 @@ _HOMES = {
     "Cleaning": "icofactor.preprocessing.bold",
     "prepare_bold": "icofactor.preprocessing.bold",
     "find_inputs": "icofactor.preprocessing.hcp",
-    "Steps": "icofactor.preprocessing.hcp_subject",
+    "Steps": "icofactor.preprocessing.subject_maps",
     "Target": "icofactor.preprocessing._prepare_hcp",
     "prepare_hcp": "icofactor.preprocessing._prepare_hcp",
     "Changes": "icofactor.preprocessing.prepare_maps",
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from icofactor.preprocessing._prepare_hcp import Target, prepare_hcp
     from icofactor.preprocessing.combat import ComBat
     from icofactor.preprocessing.hcp import find_inputs
-    from icofactor.preprocessing.hcp_subject import Steps
     from icofactor.preprocessing.outliers import limit_outliers
     from icofactor.preprocessing.prepare_maps import Changes, prepare_cohort
     from icofactor.preprocessing.resampling import Resampler, fs_lr_to_fsaverage
     from icofactor.preprocessing.smoothing import SurfaceSmoother, smooth_surface
+    from icofactor.preprocessing.subject_maps import Steps
     from icofactor.preprocessing.transformers import BandPass, OutlierLimiter
     from icofactor.sphere.surfaces import vertex_areas

@@ -1,14 +1,10 @@
-"""From an HCP tree to cohort stores: in parallel over subjects, resumable, and with account of who
-failed and why.
-"""
+"""From an HCP tree to cohort stores; subjects that fail are listed, and the others are written."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icofactor import __version__
-from icofactor.cohort.cohort import Cohort, Hemisphere
+from icofactor.checks import Whole, check_value
+from icofactor.cohort.cohort import Hemisphere
 from icofactor.cohort.problems import some
 from icofactor.cohort.simulate import MODALITIES
-from icofactor.cohort.store.create import create_store
-from icofactor.cohort.store.layout import is_store
+from icofactor.cohort.store.create import check_store_target, create_store, subjects_per_file
 from icofactor.cohort.subjects import Participants, Selection
-from icofactor.errors import (
-    ArgumentError,
-    CohortError,
-    ExistsError,
-    as_reference,
-    counted,
-    literal,
-    render,
+from icofactor.errors import CohortError, plural
+from icofactor.preprocessing.finished_maps import (
+    FinishedMaps,
+    MapTask,
+    cohort_blocks,
+    input_records,
+    load_map,
+    make_maps,
+    work_folder,
 )
-from icofactor.io.guard import hash_file
-from icofactor.preprocessing.finished_maps import FinishedMaps
 from icofactor.preprocessing.hcp import (
     Cortex,
     Inputs,
@@ -40,20 +35,18 @@ from icofactor.preprocessing.hcp import (
     atlas_cortex,
     file_cortex,
     projections,
+    subject_map,
     target_sites,
 )
-from icofactor.preprocessing.hcp_subject import Steps, subject_map
-from icofactor.progress import Stages
+from icofactor.preprocessing.subject_maps import Steps
 
-# Subjects whose maps are held together while a store is written.
-_BLOCK = 64
-_LISTED = 20
-_LONGEST = 120
+# Failures that are listed one by one.
+MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A map that could not be made: whose, which one, and why (a text that may refer to arguments)."""
+    """A map that could not be made: whose, which one, and why."""
 
     subject: str
     output: str
@@ -62,14 +55,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was made.
+    """The stores that were written.
 
     Attributes
     ----------
-    stores : name ("thickness", "reho", or the run for ALFF) → cohort store.
-    subjects : the same names → how many subjects it holds.
-    failures : maps that could not be made.
-    reused : maps that an earlier, interrupted run had made.
+    stores : name ("thickness", "reho", or the run for ALFF) → cohort store
+    subjects : the same names → number of subjects in it
+    failures : maps that could not be made
+    reused : number of maps that an earlier, interrupted run had made
     """
 
     stores: Mapping[str, Path]
@@ -78,9 +71,9 @@ class Prepared:
     reused: int
 
     def summary(self) -> str:
-        """The stores, as text; `failure_lines` lists the failures."""
+        """Return the stores as text; `failure_lines` lists the failures."""
         lines = [
-            f"{path}: {name} of {counted(self.subjects[name], 'subject')}"
+            f"{path}: {name} of {plural(self.subjects[name], 'subject')}"
             for name, path in self.stores.items()
         ]
         if self.reused:
@@ -88,30 +81,22 @@ class Prepared:
         return "\n".join(lines)
 
 
-def failed(failures: Sequence[Failure], what: str) -> CohortError:
-    """An error that names every map that could not be made."""
+def failed(failures: Sequence[Failure], problem: str) -> CohortError:
+    """Return an error that names every map that could not be made."""
     listed = [(f"{failure.subject} ({failure.output})", failure.why) for failure in failures]
-    return CohortError.of([("prepare", what), *listed])
-
-
-def _why(problem: Exception) -> str:
-    """What an error says, on one line, with references to arguments."""
-    if isinstance(problem, CohortError):
-        return "; ".join(f"{literal(where)}: {what}" for where, what in problem.problems)
-    if isinstance(problem, ArgumentError):
-        return problem.describe(as_reference)
-    return literal(str(problem) or type(problem).__name__)
+    return CohortError.of([("prepare", problem), *listed])
 
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:
-    """One line per failure; the first twenty."""
-    lines = [
-        f"  {failure.subject} ({failure.output}): {render(failure.why)}"
-        for failure in failures[:_LISTED]
-    ]
-    if len(failures) > _LISTED:
-        lines.append(f"  ... and {len(failures) - _LISTED} more")
-    return [f"{len(failures)} failed:", *lines] if failures else []
+    """Return one line per failure, for the first twenty."""
+    if not failures:
+        return []
+    lines = [f"{len(failures)} failed:"]
+    for failure in failures[:MOST_LISTED]:
+        lines.append(f"  {failure.subject} ({failure.output}): {failure.why}")
+    if len(failures) > MOST_LISTED:
+        lines.append(f"  ... and {len(failures) - MOST_LISTED} more")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -144,14 +129,14 @@ class Target:
 
 @dataclass(frozen=True)
 class HcpPlan:
-    """What would be done.
+    """The files that would be read and written.
 
     Attributes
     ----------
-    n_subjects : in the tree, and chosen.
-    sizes : for each map to be made the sizes of its files in bytes.
-    stores : name of what is computed → store.
-    failures : subjects that will fail because files are missing.
+    n_subjects : that are selected and have a folder
+    sizes : for each map to be made the sizes of its files in bytes
+    stores : name of the map → store
+    failures : subjects that will fail because files are missing
     """
 
     n_subjects: int
@@ -161,52 +146,14 @@ class HcpPlan:
 
 
 @dataclass(frozen=True)
-class _Task:
-    output: str
-    inputs: Inputs
+class _Work:
+    """The maps to make, and how they get to the target."""
 
-    @property
-    def key(self) -> str:
-        return map_key(self.inputs.subject, self.output)
-
-
-def map_key(subject: str, output: str) -> str:
-    """The key of a subject's map in the work folder.
-
-    A subject's name may hold what a key may not; some disks take A for a, and CON for a device.
-    """
-    safe = re.sub(r"[^a-z0-9_.-]", lambda found: f"={ord(found[0]):x}=", subject)
-    if len(safe) > _LONGEST:
-        safe = f"{safe[:_LONGEST]}=={hashlib.sha256(subject.encode()).hexdigest()[:16]}"
-    return f"s={safe}.{output}"
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Everything the tasks have in common; goes to the processes once each."""
-
-    steps: Steps
-    ways: Mapping[str, Projection]
+    tasks: list[MapTask]
+    stores: Mapping[str, Path]
+    failures: list[Failure]
     cortex: Cortex
-    work: FinishedMaps = field(repr=False)
-
-    def run(self, task: _Task) -> tuple[_Task, bool, str | None]:
-        """Make and keep one map; the task, whether it was kept already, and why it failed."""
-        try:
-            inputs = task.inputs.identity()
-            if not task.inputs.missing and self.work.load(task.key, inputs) is not None:
-                return task, True, None
-            made = subject_map(task.inputs, self.steps, self.ways, self.cortex.regions)
-            arrays = {
-                "map": made.values,
-                "n_filled": np.array(made.n_filled),
-                "tr": np.array(made.tr, dtype=np.float64),
-                "sha256": np.array([hash_file(file) for file in task.inputs.files.values()]),
-            }
-            self.work.save(task.key, inputs, arrays)
-        except (ValueError, OSError, MemoryError) as problem:
-            return task, False, _why(problem)
-        return task, False, None
+    ways: Mapping[str, Projection]
 
 
 def prepare_hcp(
@@ -257,37 +204,54 @@ def prepare_hcp(
     --------
     >>> from icofactor.preprocessing import Steps, Target, find_inputs, prepare_hcp
     >>> inputs = find_inputs("HCP", "thickness")  # doctest: +SKIP
-    >>> prepare_hcp(inputs, "thickness.store", Steps("thickness"), Target("HCPpipelines"))  # doctest: +SKIP
+    >>> steps = Steps("thickness")
+    >>> prepare_hcp(inputs, "thickness.store", steps, Target("HCPpipelines"))  # doctest: +SKIP
     """
-    check_procs(n_procs)
-    selection = Selection.of(participants, exclude)
-    table = selection.participants
-    chosen, failures = _chosen(inputs, selection)
+    check_value("n_procs", n_procs, Whole(1))
     out = Path(out)
-    tasks, stores, cortex, ways = _ready(chosen, out, steps, target, overwrite)
+    selection = Selection.of(participants, exclude)
+    plan = _plan(inputs, selection, out, steps, target, overwrite)
     settings = {
         "icofactor": __version__,
         "steps": asdict(steps),
-        "projection": {side: way.digest() for side, way in ways.items()},
+        "projection": {side: way.digest() for side, way in plan.ways.items()},
     }
-    work = FinishedMaps(work_folder(out, work_dir), settings)
-    job = _Job(steps, ways, cortex, work)
-    done, reused = [], 0
-    for task, kept, why in run_tasks(job, tasks, n_procs, progress):
-        reused += kept
-        if why is None:
-            done.append(task)
-        else:
-            failures.append(Failure(task.inputs.subject, task.output, why))
+    finished = FinishedMaps(work_folder(out, work_dir), settings)
+    make = partial(subject_map, steps=steps, ways=plan.ways, regions=plan.cortex.regions)
+    outcomes = make_maps(make, plan.tasks, finished, n_procs, steps.kind, progress)
+    failures = list(plan.failures)
+    failed_keys = set()
+    for outcome in outcomes:
+        if outcome.problems:
+            task = outcome.task
+            why = "; ".join(f"{path}: {problem}" for path, problem in outcome.problems)
+            failures.append(Failure(task.subject, task.output, why))
+            failed_keys.add(task.key)
     failures.sort(key=lambda failure: (failure.subject, failure.output))
-    if not done:
+    # A store of no subject would only hide the failures.
+    if len(failed_keys) == len(plan.tasks):
         raise failed(failures, "no map could be computed")
-    counts = _write(
-        stores, tasks, {task.key for task in done}, job, target, table, failures, overwrite
-    )
+    counts = {}
+    for output, store in plan.stores.items():
+        tasks = [
+            task for task in plan.tasks if task.output == output and task.key not in failed_keys
+        ]
+        if tasks:
+            about = {
+                **_provenance(tasks, finished, steps, target, plan.cortex),
+                "participants": None
+                if selection.participants is None
+                else dict(selection.participants.source),
+                "failed": [asdict(f) for f in failures if f.output in (output, "all")],
+            }
+            _write(store, tasks, finished, plan, steps, target, selection, about, overwrite)
+            counts[output] = len(tasks)
+    # The user keeps a folder of the user, and a run after repairs needs the finished maps.
     if work_dir is None and not failures:
-        work.remove([task.key for task in tasks])
-    return Prepared({name: stores[name] for name in counts}, counts, tuple(failures), reused)
+        finished.remove([task.key for task in plan.tasks])
+    n_reused = sum(outcome.is_reused for outcome in outcomes)
+    stores = {name: plan.stores[name] for name in counts}
+    return Prepared(stores, counts, tuple(failures), n_reused)
 
 
 def plan_hcp(
@@ -300,235 +264,144 @@ def plan_hcp(
     exclude: Sequence[str] = (),
     overwrite: bool = False,
 ) -> HcpPlan:
-    """What `prepare_hcp` would read and write; it raises what that would raise before its work."""
-    chosen, failures = _chosen(inputs, Selection.of(participants, exclude))
-    tasks, stores, _, _ = _ready(chosen, Path(out), steps, target, overwrite)
-    failures += [
-        Failure(task.inputs.subject, task.output, f"{literal(file)}: is missing")
-        for task in tasks
-        for file in task.inputs.missing.values()
-    ]
-    sizes = [[file.stat().st_size for file in task.inputs.files.values()] for task in tasks]
-    return HcpPlan(len(chosen), sizes, stores, tuple(failures))
+    """Return what `prepare_hcp` would read and write, or raise what it would before its work."""
+    selection = Selection.of(participants, exclude)
+    plan = _plan(inputs, selection, Path(out), steps, target, overwrite)
+    failures = list(plan.failures)
+    for task in plan.tasks:
+        for file in task.source.missing.values():
+            failures.append(Failure(task.subject, task.output, f"{file}: is missing"))
+    sizes = [[file.stat().st_size for file in task.files] for task in plan.tasks]
+    n_subjects = len({task.subject for task in plan.tasks})
+    return HcpPlan(n_subjects, sizes, plan.stores, tuple(failures))
 
 
-def _ready(
-    chosen: Sequence[Inputs], out: Path, steps: Steps, target: Target, overwrite: bool
-) -> tuple[list[_Task], dict[str, Path], Cortex, Mapping[str, Projection]]:
-    """The maps to make, where they go, the cortex, and the way to the target; refuses what cannot
-    be.
-    """
-    tasks = [task for one in chosen for task in _tasks(one, steps.kind)]
-    stores = _places(out, list(dict.fromkeys(task.output for task in tasks)), steps.kind)
-    for place in stores.values():
-        check_new_store(place, overwrite)
-    cortex = atlas_cortex(target.spheres) or file_cortex(
-        file for one in chosen for file in one.files.values()
-    )
-    return (
-        tasks,
-        stores,
-        cortex,
-        projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex),
-    )
-
-
-def _chosen(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs], list[Failure]]:
-    """The subjects to prepare, in order, and those of the table that have no folder."""
-    by_name = {one.subject: one for one in inputs}
-    choice, table = selection.choose(list(by_name)), selection.participants
-    if choice.unknown:
-        raise CohortError(
-            "exclude",
-            f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or remove the names",
-        )
-    if not choice.chosen:
-        what = (
-            "no subjects remain"
-            if table is None
-            else f"none of its {len(table.ids)} subjects is in the tree"
-        )
-        raise CohortError("exclude" if table is None else "participants", what)
-    why = "is in the table of participants, not in the tree"
-    return [by_name[there] for _, there in choice.chosen], [
-        Failure(name, "all", why) for name in choice.absent
-    ]
-
-
-def _tasks(inputs: Inputs, kind: str) -> list[_Task]:
-    if kind != "alff":
-        return [_Task(kind, inputs)]
-    there = [_Task(run, Inputs(inputs.subject, {run: file})) for run, file in inputs.files.items()]
-    return there + [
-        _Task(run, Inputs(inputs.subject, {}, {run: file})) for run, file in inputs.missing.items()
-    ]
-
-
-def _places(out: Path, outputs: Sequence[str], kind: str) -> dict[str, Path]:
-    if kind != "alff":
-        return {kind: out}
-    return {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in outputs}
-
-
-def check_new_store(place: Path, overwrite: bool) -> None:
-    """Refuse before the work what would be refused after it."""
-    if place.exists() and not (overwrite and is_store(place)):
-        if is_store(place):
-            raise ExistsError(place)
-        raise ExistsError(place, "exists and is not a cohort store: name a new folder")
-    if not place.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"the folder of {place} does not exist: create {place.absolute().parent} first"
-        )
-
-
-def check_procs(n_procs: int) -> None:
-    """Refuse a number of processes that is none."""
-    if n_procs < 1:
-        raise ArgumentError("n_procs", n_procs, "1 or more")
-
-
-def run_tasks(job: Any, tasks: Sequence[Any], n_procs: int, progress: bool) -> Iterator[Any]:
-    """The answers of `job.run` to the tasks, as they come, from several processes."""
-    from joblib import Parallel, delayed
-
-    pool = Parallel(n_jobs=min(n_procs, len(tasks)), return_as="generator_unordered", batch_size=1)
-    answers = pool(delayed(job.run)(task) for task in tasks)
-    try:
-        with Stages(progress).stage(job.steps.kind) as show:
-            for done, answer in enumerate(answers, 1):
-                show(done / len(tasks))
-                yield answer
-    except KeyboardInterrupt:
-        kept = f"interrupted; finished maps are kept in {job.work.folder}, and the same command resumes from there"
-        raise KeyboardInterrupt(kept) from None
-    except BrokenExecutor as problem:
-        raise OSError(
-            f"a process of {n_procs} was killed, probably because memory ran out: run again with a smaller n_procs; "
-            f"finished maps are kept in {job.work.folder}"
-        ) from problem
-
-
-def _write(
-    stores: Mapping[str, Path],
-    tasks: Sequence[_Task],
-    done: set[str],
-    job: _Job,
+def _plan(
+    inputs: Sequence[Inputs],
+    selection: Selection,
+    out: Path,
+    steps: Steps,
     target: Target,
-    table: Participants | None,
-    failures: Sequence[Failure],
     overwrite: bool,
-) -> dict[str, int]:
-    """Write the stores from the kept maps; returns how many subjects each has."""
-    counts = {}
-    for output, place in stores.items():
-        mine = [task for task in tasks if task.output == output and task.key in done]
-        if not mine:
-            continue
-        provenance = {
-            "source": "HCP",
-            "output": output,
-            "target": {
-                "mesh": target.mesh,
-                "hemisphere": target.hemisphere,
-                "resampling": target.method,
-            },
-            "preprocessing": [
-                *({**step, "icofactor": __version__} for step in job.steps.record()),
-                {
-                    "step": "resample",
-                    "from": "fs_LR 32k",
-                    "to": target.mesh,
-                    "method": target.method,
-                    "roi": job.cortex.origin,
-                    "icofactor": __version__,
-                },
-            ],
-            "inputs": [record for task in mine for record in _records(job.work, task)],
-            "participants": None if table is None else dict(table.source),
-            **_told(job.work, mine),
-            "failed": [
-                {**asdict(failure), "why": render(failure.why)}
-                for failure in failures
-                if failure.output in (output, "all")
-            ],
-        }
-        create_store(place, _cohorts(mine, job, target, table, provenance), overwrite=overwrite)
-        counts[output] = len(mine)
-    return counts
+) -> _Work:
+    """Return the work, or raise an error about what cannot be prepared."""
+    subjects, failures = _select(inputs, selection)
+    tasks = []
+    for subject in subjects:
+        by_output = subject.each_run() if steps.kind == "alff" else {steps.kind: subject}
+        for output, files in by_output.items():
+            tasks.append(MapTask(subject.subject, output, files, tuple(files.files.values())))
+    stores = {task.output: out for task in tasks}
+    if steps.kind == "alff":
+        stores = {run: out.with_name(f"{out.stem}_{run}{out.suffix}") for run in stores}
+    # Before hours of work.
+    for store in stores.values():
+        check_new_store(store, overwrite)
+    all_files = (file for task in tasks for file in task.files)
+    cortex = atlas_cortex(target.spheres) or file_cortex(all_files)
+    ways = projections(target.spheres, target.hemisphere, target.mesh, target.method, cortex)
+    return _Work(tasks, stores, failures, cortex, ways)
 
 
-def _cohorts(
-    tasks: Sequence[_Task],
-    job: _Job,
-    target: Target,
-    table: Participants | None,
-    provenance: Mapping[str, Any],
-) -> Iterator[Cohort]:
-    """The cohort, some subjects at a time."""
-    sites, mask = target_sites(job.ways)
-    columns = _columns([task.inputs.subject for task in tasks], table)
-    for first in range(0, len(tasks), _BLOCK):
-        some = tasks[first : first + _BLOCK]
-        yield Cohort(
-            X=np.stack([finished_map(job.work, task)["map"] for task in some]),
-            subjects=tuple(task.inputs.subject for task in some),
-            sites=sites,
-            mask=mask,
-            hemisphere=target.hemisphere,
-            modality=job.steps.kind,
-            units=MODALITIES[job.steps.kind].units,
-            participants={name: values[first : first + _BLOCK] for name, values in columns.items()},
-            provenance=provenance,
-        )
-
-
-def _records(work: FinishedMaps, task: _Task) -> list[dict[str, Any]]:
-    """The files a map was made from, for the provenance."""
-    files, hashes = task.inputs.files.values(), finished_map(work, task)["sha256"].tolist()
-    return [
-        {
-            "path": str(file),
-            "bytes": file.stat().st_size,
-            "sha256": found,
-            "subject": task.inputs.subject,
-        }
-        for file, found in zip(files, hashes, strict=True)
-    ]
-
-
-def _told(work: FinishedMaps, tasks: Sequence[_Task]) -> dict[str, Any]:
-    """What turned out while the maps were made: vertices filled, for subjects that have any, and
-    the series' TRs.
-    """
-    filled, times = {}, set()
-    for task in tasks:
-        kept = finished_map(work, task)
-        times.update(kept["tr"].tolist())
-        if kept["n_filled"]:
-            filled[task.inputs.subject] = int(kept["n_filled"])
-    return {"filled": filled, **({"tr_s": sorted(times)} if times else {})}
-
-
-def finished_map(work: FinishedMaps, task: Any) -> Mapping[str, NDArray[Any]]:
-    """The arrays of a task that is done."""
-    arrays = work.load(task.key, task.inputs.identity())
-    if arrays is None:
+def _select(inputs: Sequence[Inputs], selection: Selection) -> tuple[list[Inputs], list[Failure]]:
+    """Return the subjects to prepare, in order, and those of the table that have no folder."""
+    by_name = {subject.subject: subject for subject in inputs}
+    choice = selection.choose(list(by_name))
+    table = selection.participants
+    problem = None
+    if choice.unknown:
         problem = (
-            f"the map {literal(task.key)} was removed, or its input files changed, in the meantime"
+            f"names {some(choice.unknown)}, but there are no maps of these subjects; correct or "
+            "remove the names"
         )
-        raise CohortError(str(work.folder), problem)
-    return arrays
+    elif not choice.chosen:
+        problem = "leaves no subject of the tree"
+    if problem is not None:
+        is_of_table = table is not None and not choice.unknown
+        raise CohortError("participants" if is_of_table else "exclude", problem)
+    why = "is in the table of participants, not in the tree"
+    failures = [Failure(name, "all", why) for name in choice.absent]
+    return [by_name[folder] for _, folder in choice.chosen], failures
 
 
-def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
-    """Columns of the participants, one value per subject."""
+def check_new_store(store: Path, overwrite: bool) -> None:
+    """Refuse before the work what would be refused after it."""
+    check_store_target(store, overwrite)
+    folder = store.absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder of {store} does not exist: create {folder} first")
+
+
+def _provenance(
+    tasks: Sequence[MapTask],
+    finished: FinishedMaps,
+    steps: Steps,
+    target: Target,
+    cortex: Cortex,
+) -> dict[str, Any]:
+    """Return how the maps of a store were made, and from which files."""
+    times: set[float] = set()
+    n_filled = {}
+    for task in tasks:
+        subject = load_map(finished, task)
+        times.update(subject.times)
+        if subject.n_filled:
+            n_filled[task.subject] = subject.n_filled
+    resample = {
+        "step": "resample",
+        "from": "fs_LR 32k",
+        "to": target.mesh,
+        "method": target.method,
+        "roi": cortex.origin,
+    }
+    mesh = {"mesh": target.mesh, "hemisphere": target.hemisphere, "resampling": target.method}
     return {
-        "participant_id": np.array(subjects),
-        **({} if table is None else table.about(subjects)),
+        "source": "HCP",
+        "output": tasks[0].output,
+        "target": mesh,
+        "preprocessing": [
+            {**step, "icofactor": __version__} for step in (*steps.record(), resample)
+        ],
+        "inputs": [record for task in tasks for record in input_records(finished, task)],
+        "filled": n_filled,
+        **({"tr_s": sorted(times)} if times else {}),
     }
 
 
-def work_folder(out: Path, work_dir: str | Path | None) -> Path:
-    """Where finished maps are kept."""
-    return out.with_name(f"{out.name}.work") if work_dir is None else Path(work_dir)
+def _write(
+    store: Path,
+    tasks: Sequence[MapTask],
+    finished: FinishedMaps,
+    plan: _Work,
+    steps: Steps,
+    target: Target,
+    selection: Selection,
+    provenance: Mapping[str, Any],
+    overwrite: bool,
+) -> None:
+    """Write a store from finished maps."""
+
+    def row_of(task: MapTask) -> NDArray[np.float32]:
+        hemispheres = load_map(finished, task).hemispheres
+        return np.concatenate([hemispheres[side].values for side in plan.ways])
+
+    sites, mask = target_sites(plan.ways)
+    blocks = cohort_blocks(
+        tasks,
+        row_of,
+        _columns([task.subject for task in tasks], selection.participants),
+        sites=sites,
+        mask=mask,
+        hemisphere=target.hemisphere,
+        modality=steps.kind,
+        units=MODALITIES[steps.kind].units,
+        provenance=provenance,
+    )
+    n_together = subjects_per_file(len(tasks))
+    create_store(store, blocks, overwrite=overwrite, chunk_subjects=n_together)
+
+
+def _columns(subjects: Sequence[str], table: Participants | None) -> dict[str, NDArray[Any]]:
+    """Return columns of the participants, one value per subject."""
+    columns = {"participant_id": np.array(subjects)}
+    return columns if table is None else {**columns, **table.about(subjects)}

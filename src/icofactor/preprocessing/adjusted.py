@@ -22,7 +22,7 @@ from icofactor.cohort.measures import (
     measures_of,
     people_of_rows,
 )
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError
 from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.maps import Maps, maps_of
 
@@ -44,7 +44,7 @@ class Step(Protocol):
         ...
 
     def same_as(self, other: Any) -> bool:
-        """Whether another step does the same, as that of a model does after saving and loading it."""
+        """Whether another step does the same, as after saving and loading a model."""
         ...
 
     def apply(self, X: Any, participants: Any = None) -> Any:
@@ -70,13 +70,13 @@ class Subjects:
 
     def check(self, maps: Maps, what: str, n_sites: int, measures: tuple[str, ...]) -> None:
         """Refuse maps of other sites or measures than those of a step."""
-        n_found = maps.n_sites * self.arrangement.n_stacked
-        if n_found != n_sites:
-            text = f"{what} fitted on {n_sites} sites; X has {n_found} columns"
-            raise ArgumentError("X", None, text)
-        if self.arrangement.names != measures:
-            text = f"{what} fitted on {_listed(measures)}; X is {_listed(self.arrangement.names)}"
-            raise ArgumentError("X", None, text)
+        n_columns = maps.n_sites * self.arrangement.n_stacked
+        if n_columns != n_sites or self.arrangement.names != measures:
+            raise ArgumentError(
+                "X",
+                f"has {n_columns} columns of {_listed(self.arrangement.names)}; {what} fitted on "
+                f"{n_sites} sites of {_listed(measures)}",
+            )
 
     def sites_in_use(self, mask: Any = None) -> np.ndarray | None:
         """Return which sites are in use: those of a mask, or of the cohort; None: all."""
@@ -84,7 +84,7 @@ class Subjects:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return literal(", ".join(names)) or "one measure"
+    return ", ".join(names) or "one measure"
 
 
 def subjects_of(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> Subjects:
@@ -94,14 +94,15 @@ def subjects_of(X: Any, participants: Mapping[str, Sequence[Any]] | None) -> Sub
         table, names = people_of_rows(X, table, X.subjects)
         return Subjects(table, names, X.mask, Arrangement.of(X))
     if participants is None:
-        text = "{participants} is needed with an array: column → one value per subject; or give a Cohort"
-        raise ArgumentError("participants", None, text)
+        text = "is needed with an array: column → one value per subject; or give a Cohort"
+        raise ArgumentError("participants", text)
     if hasattr(X, "mesh"):
-        found = Phrase(f"a {type(X).__name__}")
-        raise ArgumentError("X", found, "a Cohort or a subjects × sites array")
+        text = f"must be a Cohort or a subjects × sites array; found a {type(X).__name__}"
+        raise ArgumentError("X", text)
     n = np.shape(X)[0]
-    column = participants.get("participant_id", [])
-    names = [str(name) for name in column] if len(column) == n else [f"row {i}" for i in range(n)]
+    names = [str(name) for name in participants.get("participant_id", [])]
+    if len(names) != n:
+        names = [f"row {row}" for row in range(n)]
     return Subjects(participants, names)
 
 
@@ -112,13 +113,13 @@ def unadjusted_maps(X: Any, allowed: tuple[str, ...] = ()) -> Maps:
     """
     for step in steps_of(X):
         if step.kept_as not in allowed:
-            raise ArgumentError("X", None, f"X is already {literal(steps_of(X)[-1].done)}")
+            raise ArgumentError("X", f"is already {steps_of(X)[-1].done}")
     values = X.X if is_cohort(X) else X
     if not hasattr(values, "shape"):
         values = np.asarray(values)
     if len(values.shape) != 2:
-        found = Phrase(f"shape {tuple(values.shape)}")
-        raise ArgumentError("X", found, "subjects × sites, two dimensions")
+        text = f"must have two dimensions, subjects × sites; found shape {tuple(values.shape)}"
+        raise ArgumentError("X", text)
     return maps_of(values)
 
 
@@ -147,18 +148,25 @@ def as_the_fit(X: Any, *steps: Step | None, measures: Measures | None = None) ->
     Data from which they were taken out already stay as they are. `measures` are those of the fit.
     """
     fitted_steps = tuple(step for step in steps if step is not None)
-    own_steps = steps_of(X)
-    is_same = len(own_steps) <= len(fitted_steps) and all(
-        own.same_as(fitted) for own, fitted in zip(own_steps, fitted_steps, strict=False)
+    data_steps = steps_of(X)
+    is_same_start = len(data_steps) <= len(fitted_steps) and all(
+        step.same_as(fitted) for step, fitted in zip(data_steps, fitted_steps, strict=False)
     )
-    if not is_same:
+    if not is_same_start:
         kind = "maps adjusted by other coefficients" if fitted_steps else "unadjusted maps"
-        done = literal(" and ".join(step.done for step in own_steps))
-        text = f"X is {done}, but the model was fitted to {kind}: give X itself"
-        raise ArgumentError("X", None, text)
-    missing_steps = fitted_steps[len(own_steps) :]
+        done = " and ".join(step.done for step in data_steps)
+        raise ArgumentError("X", f"is {done}, but the model was fitted to {kind}: give X itself")
+    missing_steps = fitted_steps[len(data_steps) :]
     if missing_steps and not is_cohort(X):
-        raise _needs_cohort(missing_steps)
+        names = ", ".join(name for step in missing_steps for name in step.names)
+        call = "X"
+        for step in missing_steps:
+            call = f"model.{step.kept_as}.apply({call}, participants)"
+        raise ArgumentError(
+            "X",
+            f"must be a Cohort whose participants have {names}, which the fit regressed out of the "
+            f"maps; or give `{call}`",
+        )
     if is_cohort(X):
         check_measures(measures_of(X), measures)
     for step in missing_steps:
@@ -166,16 +174,10 @@ def as_the_fit(X: Any, *steps: Step | None, measures: Measures | None = None) ->
     return X
 
 
-def _needs_cohort(steps: Sequence[Step]) -> ArgumentError:
-    names = literal(", ".join(name for step in steps for name in step.names))
-    call = "X"
-    for step in steps:
-        call = f"model.{step.kept_as}.apply({call}, participants)"
-    return ArgumentError(
-        "X",
-        None,
-        f"X must be a Cohort whose participants have {names}, which the fit regressed out of the "
-        f"maps; or give `{call}`",
+def is_same(step: Any, other: Any, names: Sequence[str]) -> bool:
+    """Whether two steps are of one class and agree in these attributes."""
+    return type(step) is type(other) and all(
+        np.array_equal(getattr(step, name), getattr(other, name)) for name in names
     )
 
 

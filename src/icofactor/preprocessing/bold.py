@@ -1,81 +1,88 @@
-"""ReHo and ALFF from fMRIPrep's time series, on the surface they came on: no spheres, nothing
-resampled.
+"""ReHo and ALFF from the time series of fMRIPrep, on the surface they came on.
 
-Done, in this order: mean and straight line are regressed out, together with the confounds that are
-named and without the volumes that moved more than allowed; these are interpolated in time, as zeros
-in their place would spread other frequencies over the band; ReHo's series are band-passed and these
-volumes left out; runs are joined. Not done: smoothing, slice timing, ICA-AROMA or CompCor unless
-their columns are named.
+Steps, in this order: mean and straight line are regressed out, together with the named confounds
+and without the volumes that moved more than allowed; these volumes are interpolated in time, as
+zeros in their place would spread other frequencies over the band; series of ReHo are band-passed
+and these volumes left out; runs are joined. There is no smoothing, no slice timing, and no
+ICA-AROMA or CompCor unless their columns are named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from icofactor import __version__
-from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.find import Source, Wanted, is_listed
-from icofactor.cohort.find.bids import bids_subjects, entities_of, find_bids
+from icofactor.checks import OneOf, Whole, check_value
+from icofactor.cohort.find import is_listed
+from icofactor.cohort.find.bids import entities_of
+from icofactor.cohort.find.files import find_files
+from icofactor.cohort.find.layouts import BIDS
+from icofactor.cohort.find.surfaces import mesh_of_files
 from icofactor.cohort.meshes import Mesh
-from icofactor.cohort.problems import Journal, Problems
-from icofactor.cohort.store.create import save_store
+from icofactor.cohort.plan import missing_files
+from icofactor.cohort.problems import Journal, ReadProblems
+from icofactor.cohort.request import Request
+from icofactor.cohort.simulate import MODALITIES
+from icofactor.cohort.store.create import create_store, subjects_per_file
 from icofactor.cohort.store.read import StoredCohort
 from icofactor.cohort.subjects import Selection
-from icofactor.errors import ArgumentError, CohortError, literal
+from icofactor.errors import ArgumentError, CohortError, shown
 from icofactor.io.guard import Unreadable, hash_file
 from icofactor.io.json import read_json
 from icofactor.io.maps import read_maps, reading
 from icofactor.io.tables import MISSING, is_number, read_table
-from icofactor.preprocessing._prepare_hcp import (
-    check_new_store,
-    check_procs,
-    finished_map,
-    map_key,
-    run_tasks,
+from icofactor.preprocessing._prepare_hcp import check_new_store
+from icofactor.preprocessing.finished_maps import (
+    FinishedMaps,
+    MapTask,
+    cohort_blocks,
+    input_records,
+    load_map,
+    make_maps,
     work_folder,
 )
-from icofactor.preprocessing.finished_maps import FinishedMaps
-from icofactor.preprocessing.hcp import MOSTLY, Inputs, naming
-from icofactor.preprocessing.hcp_subject import (
+from icofactor.preprocessing.hcp import MOSTLY
+from icofactor.preprocessing.subject_maps import (
+    FileRecord,
+    HemisphereMap,
+    Run,
     Steps,
-    check_missing,
-    fill_from_neighbours,
+    SubjectMap,
+    filled,
+    map_of_runs,
+    naming,
     still_vertices,
 )
-from icofactor.preprocessing.reho import reho
-from icofactor.preprocessing.temporal import (
-    alff,
-    bandpass,
-    checked_tr,
-    concatenate_runs,
-    refuse_broken,
-)
+from icofactor.preprocessing.temporal import Bools, Series, checked_tr, refuse_broken
 from icofactor.sphere.names import SIDES, mesh_name_of
 
-_MOTION = tuple(f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz")
-_TISSUES = ("csf", "white_matter", "global_signal")
-_expanded = lambda names: tuple(
-    f"{n}{end}" for n in names for end in ("", "_derivative1", "_power2", "_derivative1_power2")
-)
+MOTION = tuple(f"{kind}_{axis}" for kind, axis in product(("trans", "rot"), "xyz"))
+TISSUES = ("csf", "white_matter", "global_signal")
+ENDINGS = ("", "_derivative1", "_power2", "_derivative1_power2")
+# Named sets of fMRIPrep's confounds: motion, with signals of tissues, and with the derivatives and
+# squares of these.
 CONFOUNDS = {
-    "6p": _MOTION,
-    "9p": (*_MOTION, *_TISSUES),
-    "24p": _expanded(_MOTION),
-    "36p": _expanded((*_MOTION, *_TISSUES)),
+    "6p": MOTION,
+    "9p": (*MOTION, *TISSUES),
+    "24p": tuple(name + ending for name, ending in product(MOTION, ENDINGS)),
+    "36p": tuple(name + ending for name, ending in product((*MOTION, *TISSUES), ENDINGS)),
 }
-"""Named sets of fMRIPrep's confounds: motion, with tissues' signals, and with derivatives and
-squares.
-"""
-_FD = "framewise_displacement"
-_RECORD = ("path", "sha256", "reader")
-_LEAST = 10  # volumes, or degrees of freedom, that must be left
-Bools = NDArray[np.bool_]
+DISPLACEMENT = "framewise_displacement"
+# Volumes, or degrees of freedom, that a run must have after cleaning.
+LEAST_VOLUMES = 10
+# Directions of the design that are shorter than this share of the longest come from rounding.
+RANK_TOLERANCE = 1e-10
+# Side of each file of a run; None if its name does not say it.
+RunFiles = Mapping[str | None, Path]
 
 
 @dataclass(frozen=True)
@@ -101,28 +108,27 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         if self.max_fd is not None and not self.max_fd > 0:
-            raise ArgumentError("max_fd", self.max_fd, "a displacement in mm, above 0")
+            text = f"must be a displacement in mm, above 0; found {shown(self.max_fd)}"
+            raise ArgumentError("max_fd", text)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(
-            dict.fromkeys(one for name in self.confounds for one in CONFOUNDS.get(name, (name,)))
-        )
+        """Names of the columns, each once."""
+        sets = [CONFOUNDS.get(name, (name,)) for name in self.confounds]
+        return tuple(dict.fromkeys(column for names in sets for column in names))
 
     @property
-    def of_table(self) -> bool:
-        """Whether fMRIPrep's table of confounds is needed."""
-        return bool(self.columns) or self.max_fd is not None
+    def needed_columns(self) -> tuple[str, ...]:
+        """Columns to read from fMRIPrep's table, if any."""
+        return self.columns if self.max_fd is None else (*self.columns, DISPLACEMENT)
 
     def record(self) -> list[dict[str, Any]]:
-        """Steps for the provenance."""
+        """Return the steps for the provenance."""
         columns = list(self.columns)
-        steps: list[dict[str, Any]] = [
-            {"step": "regress_confounds", "n_columns": len(columns), "columns": columns}
-        ]
-        if not columns:
-            steps = [{"step": "detrend"}]
+        steps: list[dict[str, Any]] = [{"step": "detrend"}]
+        if columns:
+            regression = {"step": "regress_confounds", "n_columns": len(columns)}
+            steps = [{**regression, "columns": columns}]
         if self.max_fd is not None:
             steps.append({"step": "censor", "max_fd_mm": self.max_fd, "filled": "linear"})
         return steps
@@ -130,7 +136,7 @@ class Cleaning:
 
 def is_bold_tree(folder: str | Path) -> bool:
     """Whether a folder holds sub-* folders, as fMRIPrep's output does."""
-    return Path(folder).is_dir() and bool(bids_subjects(Path(folder)))
+    return Path(folder).is_dir() and bool(BIDS.subject_folders(Path(folder)))
 
 
 def prepare_bold(
@@ -150,8 +156,7 @@ def prepare_bold(
     progress: bool = False,
     dry_run: bool = False,
 ) -> StoredCohort | str:
-    """Compute ReHo or ALFF from the series of fMRIPrep, and write a cohort store on the mesh of the
-    series.
+    """Compute ReHo or ALFF from the series of fMRIPrep, and write a cohort store on their mesh.
 
     Parameters
     ----------
@@ -181,388 +186,353 @@ def prepare_bold(
     Examples
     --------
     >>> from icofactor.preprocessing import Cleaning, Steps, prepare_bold
-    >>> prepare_bold("fmriprep", "reho.store", Steps("reho"), Cleaning(("24p",), max_fd=0.5))  # doctest: +SKIP
+    >>> cleaning = Cleaning(("24p",), max_fd=0.5)
+    >>> prepare_bold("fmriprep", "reho.store", Steps("reho"), cleaning)  # doctest: +SKIP
     """
-    if steps.kind not in ("reho", "alff"):
-        raise ArgumentError("kind", steps.kind, "'reho' or 'alff'")
+    check_value("kind", steps.kind, OneOf(("reho", "alff")))
+    check_value("n_procs", n_procs, Whole(1))
+    out = Path(out)
+    check_new_store(out, overwrite)
     cleaning = cleaning or Cleaning()
-    check_procs(n_procs)
-    check_new_store(Path(out), overwrite)
-    root, problems, journal = Path(folder), Problems(), Journal(False)
-    found = find_bids(
-        str(root),
-        bids_subjects(root) or [],
-        Wanted(hemisphere, "bold", None, target, entities or {}),
-    )
-    people: dict[str, dict[str, dict[str | None, Path]]] = {}
-    for source in found.sources:
-        runs = people.setdefault(source.subject, {})
-        runs.setdefault(_run_of(source), {})[source.side] = source.path
+    root = Path(folder)
+    request = Request(hemisphere, "bold", target=target, entities=entities or {})
+    problems = ReadProblems()
+    files = find_files(root, request, problems, Journal())
+    problems.check()
+    mesh = mesh_of_files(files)
     selection = Selection.of(participants, exclude)
-    chosen = selection.select_files(list(people), found.missing, {}, problems, journal)
-    for name, there in chosen:
-        if steps.kind == "alff" and len(people[there]) > 1:
-            listed = literal(", ".join(people[there]))
-            problems.add(
-                f"subject {name}",
-                f"has {len(people[there])} runs ({listed}); choose with {{entities}}",
-            )
-    problems.check()
-    if not chosen:
+    runs_of = _select_runs(files, selection, steps)
+    if not runs_of:
         raise CohortError(root, "no subjects remain")
-    n_files = sum(len(files) for _, there in chosen for files in people[there].values())
     if dry_run:
-        return (
-            f"Would read {n_files} files of {len(chosen)} subjects and write {steps.kind} to {out}."
-        )
+        n_files = sum(len(run) for runs in runs_of.values() for run in runs)
+        subjects = f"{n_files} files of {len(runs_of)} subjects"
+        return f"Would read {subjects} and write {steps.kind} to {out}."
+    tasks = [MapTask(name, "bold", runs, _all_files(runs)) for name, runs in runs_of.items()]
     settings = {"icofactor": __version__, "steps": asdict(steps), "cleaning": asdict(cleaning)}
-    work = FinishedMaps(work_folder(Path(out), work_dir), settings)
-    job = _Job(steps, cleaning, found.mesh, work)
-    tasks = [_Task(name, list(people[there].values())) for name, there in chosen]
-    wrong = {task.subject: why for task, why in run_tasks(job, tasks, n_procs, progress) if why}
-    for task in tasks:
-        for where, what in wrong.get(task.subject, ()):
-            problems.add(where, what)
-    if len(wrong) == len(tasks):  # nothing to go on from
-        work.remove([])
+    finished = FinishedMaps(work_folder(out, work_dir), settings)
+    make = partial(subject_map, mesh=mesh, steps=steps, cleaning=cleaning)
+    outcomes = make_maps(make, tasks, finished, n_procs, steps.kind, progress)
+    # All problems are reported at once, in the order of the subjects.
+    for outcome in sorted(outcomes, key=lambda outcome: tasks.index(outcome.task)):
+        for path, problem in outcome.problems:
+            problems.add(path, problem)
+    if all(outcome.problems for outcome in outcomes):
+        # No map is left from which a next run could resume.
+        finished.remove([])
     problems.check()
-    cohort = _cohort(
-        tasks, [_Made.kept(work, task) for task in tasks], found.mesh, steps, cleaning, selection
-    )
-    store = save_store(cohort, out, overwrite=overwrite)
+    store = _write(out, tasks, finished, mesh, steps, cleaning, selection, overwrite)
     if work_dir is None:
-        work.remove([task.key for task in tasks])
+        finished.remove([task.key for task in tasks])
     return store
 
 
-def _run_of(source: Source) -> str:
-    """What tells one run of a subject from another."""
-    told = entities_of(source.path.name)
+def _select_runs(
+    files: pd.DataFrame,
+    selection: Selection,
+    steps: Steps,
+) -> dict[str, list[RunFiles]]:
+    """Return subject → the files of its runs, for the subjects to prepare, in order."""
+    runs_of: dict[str, dict[str, dict[str | None, Path]]] = {}
+    # A size below 0 stands for a file that should exist and does not.
+    for file in files[files["size"] >= 0].itertuples(index=False):
+        runs = runs_of.setdefault(file.subject, {})
+        runs.setdefault(_run_name(file.path), {})[file.hemisphere] = file.path
+    problems = ReadProblems()
+    missing = missing_files(files)
+    subjects = selection.select_files(list(runs_of), missing, {}, problems, Journal())
+    for name, subject in subjects:
+        if steps.kind == "alff" and len(runs_of[subject]) > 1:
+            text = (
+                f"has {len(runs_of[subject])} runs ({', '.join(runs_of[subject])}); choose one "
+                "with --entities (entities=...)"
+            )
+            problems.add(f"subject {name}", text)
+    problems.check()
+    return {name: list(runs_of[subject].values()) for name, subject in subjects}
+
+
+def _run_name(path: Path) -> str:
+    """Return what tells a run of a subject from the others."""
+    entities = entities_of(path.name)
     return "_".join(
-        f"{key}-{value}" for key, value in told.items() if key not in ("sub", "hemi", "suffix")
+        f"{key}-{value}" for key, value in entities.items() if key not in ("sub", "hemi", "suffix")
     )
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A subject and the files of its runs, by hemisphere."""
-
-    subject: str
-    runs: Sequence[Mapping[str | None, Path]]
-
-    @property
-    def key(self) -> str:
-        return map_key(self.subject, "bold")
-
-    @property
-    def inputs(self) -> Inputs:
-        """All that the map depends on: series, and what lies beside them."""
-        files = [file for run in self.runs for file in run.values()]
-        beside = dict.fromkeys(
-            other for file in files for other in (*_sidecars(file), *_confound_tables(file))
-        )
-        return Inputs(
-            self.subject, {file.name: file for file in (*files, *beside) if file.is_file()}
-        )
+def _all_files(runs: Sequence[RunFiles]) -> tuple[Path, ...]:
+    """Return all files that a map depends on: series, and what lies beside them."""
+    series = [file for run in runs for file in run.values()]
+    beside = [path for file in series for path in (*_sidecars(file), *_confound_tables(file))]
+    return tuple(path for path in dict.fromkeys((*series, *beside)) if path.is_file())
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Everything that the subjects have in common; goes to the processes once each."""
-
-    steps: Steps
-    cleaning: Cleaning
-    mesh: Any
-    work: FinishedMaps = field(repr=False)
-
-    def run(self, task: _Task) -> tuple[_Task, list[tuple[str, str]]]:
-        """Make and keep a subject's maps, unless they are kept already; the task, and where it
-        failed and why.
-        """
-        try:
-            inputs = task.inputs.identity()
-            if self.work.load(task.key, inputs) is None:
-                made = _subject(task.runs, self.mesh, self.steps, self.cleaning)
-                self.work.save(task.key, inputs, made.arrays())
-        except CohortError as error:
-            return task, list(error.problems)
-        except ArgumentError as error:
-            return task, [(f"subject {task.subject}", error.expected)]
-        except (OSError, MemoryError) as error:
-            return task, [(f"subject {task.subject}", literal(str(error) or type(error).__name__))]
-        return task, []
-
-
-@dataclass(frozen=True)
-class _Made:
-    maps: Mapping[str, NDArray[Any]]
-    have: Mapping[str, Bools]
-    records: Sequence[Mapping[str, Any]]
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """As the work folder keeps them."""
-        named = {
-            f"{kind}_{side}": one
-            for kind in ("maps", "have")
-            for side, one in getattr(self, kind).items()
-        }
-        return named | {
-            name: np.array([record[name] for record in self.records]) for name in _RECORD
-        }
-
-    @classmethod
-    def kept(cls, work: FinishedMaps, task: _Task) -> _Made:
-        arrays = finished_map(work, task)
-        of = lambda kind: {
-            side: arrays[f"{kind}_{side}"] for side in SIDES if f"{kind}_{side}" in arrays
-        }
-        rows = zip(*(arrays[name].tolist() for name in _RECORD), strict=True)
-        return cls(of("maps"), of("have"), [dict(zip(_RECORD, row, strict=True)) for row in rows])
-
-
-def _subject(
-    runs: Sequence[Mapping[str | None, Path]], mesh: Any, steps: Steps, cleaning: Cleaning
-) -> _Made:
-    """One subject's map of each hemisphere, and where it has data."""
-    series: dict[str, list[NDArray[Any]]] = {}
-    times: list[float] = []
-    kept: list[Bools] = []
+def subject_map(
+    runs: Sequence[RunFiles], mesh: Any, steps: Steps, cleaning: Cleaning
+) -> SubjectMap:
+    """Return the map of one subject on the mesh of its series."""
+    cleaned: dict[str, list[Run]] = {}
     records = []
     for files in runs:
-        one = next(iter(files.values()))
-        design: NDArray[np.float64] | None = None
-        for side, path in files.items():
-            maps = read_maps(path)
-            for told, part in maps.parts.items():
-                where = told or side
-                if where is None:
-                    raise CohortError(path, "does not name its hemisphere")
-                sizes, finite = Mesh.read(mesh).wanted(where), np.isfinite(part)
-                if sizes and part.shape[1] not in sizes:
-                    raise CohortError(
-                        path, f"has {part.shape[1]} vertices; mesh {mesh} has {sizes[0]}"
-                    )
-                with naming(path):
-                    refuse_broken(part.T, (finite.any(axis=0) & ~finite.all(axis=0)))
-                if design is None:
-                    design, keep = _design(one, cleaning, len(part))
-                if len(part) != len(design):
-                    what = "its confounds have" if cleaning.of_table else f"{literal(one.name)} has"
-                    raise CohortError(
-                        path,
-                        f"has {len(part)} volumes, but {what} {len(design)}: run fMRIPrep again",
-                    )
-                series.setdefault(where, []).append(_clean(part, design, keep).T)
-            records.append({"path": str(path), "sha256": hash_file(path), "reader": maps.reader})
-        times.append(_tr(one, maps.step, steps))
-        kept.append(keep)
-    last = next(iter(runs[-1].values()))
-    have = {
-        side: ~np.logical_or.reduce([still_vertices(run) for run in there])
-        for side, there in series.items()
-    }
-    made = {}
-    for side, there in series.items():
-        with naming(last):
-            if steps.kind == "alff":
-                band = steps.low, steps.high, steps.detrend, steps.normalize
-                made[side] = alff(there[0], times[0], *band, mask=have[side])
-            else:
-                faces = _faces(mesh, side, len(there[0]))
-                passed = [
-                    bandpass(
-                        run, tr, steps.low, steps.high, steps.filter, steps.order, mask=have[side]
-                    )[:, keep]
-                    for run, tr, keep in zip(there, times, kept, strict=True)
-                ]
-                joined = concatenate_runs(passed, mask=have[side])
-                made[side] = reho(joined, faces, steps.rings, steps.tie_correction, mask=have[side])
-    return _Made(made, have, records)
+        records += _read_run(files, mesh, steps, cleaning, cleaned)
+    hemispheres = {}
+    for side, side_runs in cleaned.items():
+        n = len(side_runs[0].series)
+        faces = _faces(mesh, side, n) if steps.kind == "reho" else None
+        # The medial wall is where series do not vary.
+        hemispheres[side] = map_of_runs(side_runs, faces, np.ones(n, dtype=bool), steps)
+    return SubjectMap(hemispheres, records)
+
+
+def _read_run(
+    files: RunFiles,
+    mesh: Any,
+    steps: Steps,
+    cleaning: Cleaning,
+    cleaned: dict[str, list[Run]],
+) -> list[FileRecord]:
+    """Clean the series of a run, add them to those of their side, and return their files."""
+    records = []
+    # Confounds and sidecar lie beside the first file, and hold for both hemispheres.
+    file = next(iter(files.values()))
+    design = None
+    for side_of_name, path in files.items():
+        maps = read_maps(path)
+        for side_of_file, volumes in maps.parts.items():
+            side = side_of_file or side_of_name
+            if side is None:
+                raise CohortError(path, "does not name its hemisphere")
+            _check_volumes(path, side, volumes, mesh)
+            if design is None:
+                design = Design.of_run(file, cleaning, len(volumes))
+                tr = _repetition_time(file, maps.step, steps)
+            if len(volumes) != len(design.regressors):
+                have = "its confounds have" if cleaning.needed_columns else f"{file.name} has"
+                raise CohortError(
+                    path,
+                    f"has {len(volumes)} volumes, but {have} {len(design.regressors)}: run "
+                    "fMRIPrep again",
+                )
+            run = Run(path, design.clean(volumes), tr, design.is_counted)
+            cleaned.setdefault(side, []).append(run)
+        records.append(FileRecord(str(path), hash_file(path), maps.reader))
+    return records
+
+
+def _check_volumes(path: Path, side: str, volumes: Series, mesh: Any) -> None:
+    """Refuse series of another mesh, and NaN among numbers."""
+    sizes = Mesh.read(mesh).wanted(side)
+    n = volumes.shape[1]
+    if sizes and n not in sizes:
+        raise CohortError(path, f"has {n} vertices; mesh {mesh} has {sizes[0]}")
+    is_finite = np.isfinite(volumes)
+    is_broken = np.asarray(is_finite.any(axis=0) & ~is_finite.all(axis=0))
+    with naming(path):
+        refuse_broken(volumes.T, is_broken)
 
 
 def _faces(mesh: Any, side: str, n: int) -> NDArray[Any]:
-    """Triangles of one hemisphere."""
+    """Return the triangles of one hemisphere."""
     triangles = Mesh.read(mesh).sites({side: n}).triangles
     if triangles is None:
         raise CohortError("mesh", "has no triangles, which ReHo needs")
     return triangles
 
 
-def _clean(part: NDArray[Any], design: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
-    """Volumes × vertices less what the design explains of each vertex; where a series is not finite
-    it stays so.
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What is removed from the series of a run.
+
+    Attributes
+    ----------
+    regressors : (n_volumes, n_regressors)
+    is_counted : (n_volumes,) False for censored volumes
     """
-    values = np.asarray(part, dtype=np.float64)
-    basis = np.linalg.svd(design, full_matrices=False)
-    columns = basis[0][:, basis[1] > 1e-10 * basis[1][0]]
-    left = values - columns @ (columns.T @ values)
-    left[:, still_vertices(values.T)] = 0
-    return interpolate(left, keep)
 
+    regressors: NDArray[np.float64]
+    is_counted: Bools
 
-def interpolate(values: NDArray[np.float64], keep: Bools) -> NDArray[np.float64]:
-    """The same volumes × vertices, in place: volumes that do not count on the line between those
-    beside them.
-    """
-    good, gone = np.flatnonzero(keep), np.flatnonzero(~keep)
-    after = np.searchsorted(good, gone)
-    low, high = good[np.maximum(after - 1, 0)], good[np.minimum(after, len(good) - 1)]
-    share = np.divide(gone - low, high - low, out=np.zeros(len(gone)), where=high > low)[:, None]
-    values[gone] = (1 - share) * values[low] + share * values[high]
-    return values
+    @classmethod
+    def of_run(cls, file: Path, cleaning: Cleaning, n_volumes: int) -> Design:
+        """Return the design of a run: mean, line, confounds, and a spike per censored volume."""
+        if not cleaning.needed_columns:
+            return cls(_line(n_volumes), np.ones(n_volumes, dtype=bool))
+        tables = _confound_tables(file)
+        path = next((table for table in tables if is_listed(table)), None)
+        if path is None:
+            text = "no such file; --confounds (confounds=...) and --max-fd (max_fd=...) need it"
+            raise CohortError(tables[0], text)
+        with reading(path, "table of confounds"):
+            return cls._of_table(path, cleaning)
 
-
-def _design(file: Path, cleaning: Cleaning, n: int) -> tuple[NDArray[np.float64], Bools]:
-    """The regressors of a run of `n` volumes, and the volumes that count."""
-    line = [np.ones(n), np.linspace(-1, 1, n)]
-    if not cleaning.of_table:
-        return np.column_stack(line), np.ones(n, dtype=bool)
-    tables = _confound_tables(file)
-    path = next((table for table in tables if is_listed(table)), None)
-    if path is None:
-        raise CohortError(tables[0], "no such file; {confounds} and {max_fd} need it")
-    with reading(path, "table of confounds"):
+    @classmethod
+    def _of_table(cls, path: Path, cleaning: Cleaning) -> Design:
         table, _ = read_table(path)
-        lacking = [
-            name
-            for name in (*cleaning.columns, *([_FD] if cleaning.max_fd is not None else []))
-            if name not in table
-        ]
-        if lacking:
-            raise Unreadable(f"has no column {literal(', '.join(lacking[:10]))}")
-        columns = [_numbers(name, table[name]) for name in cleaning.columns]
+        absent = [name for name in cleaning.needed_columns if name not in table]
+        if absent:
+            raise Unreadable(f"has no column {', '.join(absent[:10])}")
+        confounds = [_numbers(name, table[name]) for name in cleaning.columns]
         n = len(next(iter(table.values())))
-        line = [np.ones(n), np.linspace(-1, 1, n)]
-        keep = np.ones(n, dtype=bool)
+        is_counted = np.ones(n, dtype=bool)
         if cleaning.max_fd is not None:
-            keep = _numbers(_FD, table[_FD]) <= cleaning.max_fd
-        spikes = np.eye(n)[:, ~keep]
-        design = np.column_stack([*line, *columns, spikes])
-        scale = np.abs(design).max(axis=0)
-        if int(keep.sum()) < max(_LEAST, n // 2):
+            is_counted = _numbers(DISPLACEMENT, table[DISPLACEMENT]) <= cleaning.max_fd
+        spikes = np.eye(n)[:, ~is_counted]
+        regressors = np.column_stack([_line(n), *confounds, spikes])
+        n_counted = int(is_counted.sum())
+        n_regressors = regressors.shape[1]
+        if n_counted < n // 2 or n - n_regressors < LEAST_VOLUMES:
             raise Unreadable(
-                f"keeps {int(keep.sum())} of {n} volumes below {{max_fd}}, less than half; exclude the subject"
+                f"keeps {n_counted} of {n} volumes for {n_regressors} regressors; at least half of "
+                f"the volumes, and {LEAST_VOLUMES} more than regressors, are needed: exclude the "
+                "subject, or change --max-fd (max_fd=...) or --confounds (confounds=...)"
             )
-        if n - design.shape[1] < _LEAST:
-            raise Unreadable(
-                f"has {design.shape[1]} regressors for {n} volumes; name fewer {{confounds}}"
-            )
-    return design / np.where(scale > 0, scale, 1), keep
+        # Confounds have very different units, which would hide short directions in the SVD.
+        scale = np.abs(regressors).max(axis=0)
+        return cls(regressors / np.where(scale > 0, scale, 1), is_counted)
+
+    def clean(self, volumes: Series) -> NDArray[np.float64]:
+        """Return vertices × volumes less what the regressors explain; NaN stays."""
+        values = np.asarray(volumes, dtype=np.float64)
+        # Derivatives and squares may be nearly collinear, so directions from rounding are left out.
+        basis, lengths, _ = np.linalg.svd(self.regressors, full_matrices=False)
+        basis = basis[:, lengths > RANK_TOLERANCE * lengths[0]]
+        residuals = values - basis @ (basis.T @ values)
+        # Rounding would leave a little of series that do not vary.
+        residuals[:, still_vertices(values.T)] = 0
+        return interpolate(residuals, self.is_counted).T
+
+
+def _line(n_volumes: int) -> NDArray[np.float64]:
+    """Return the columns of a mean and a straight line."""
+    return np.column_stack([np.ones(n_volumes), np.linspace(-1, 1, n_volumes)])
+
+
+def interpolate(values: NDArray[np.float64], is_counted: Bools) -> NDArray[np.float64]:
+    """Put volumes that do not count on the line between their neighbours in time, in place."""
+    counted = np.flatnonzero(is_counted)
+    censored = np.flatnonzero(~is_counted)
+    after = np.searchsorted(counted, censored)
+    low = counted[np.maximum(after - 1, 0)]
+    high = counted[np.minimum(after, len(counted) - 1)]
+    share = np.divide(censored - low, high - low, out=np.zeros(len(censored)), where=high > low)
+    share = share[:, None]
+    values[censored] = (1 - share) * values[low] + share * values[high]
+    return values
 
 
 def _confound_tables(file: Path) -> list[Path]:
-    """Where fMRIPrep's confounds of a series may lie."""
-    told = entities_of(file.name)
-    start = "_".join(
-        f"{key}-{told[key]}"
-        for key in told
-        if key not in ("hemi", "space", "den", "desc", "suffix", "res")
-    )
-    return [
-        file.with_name(f"{start}_desc-confounds_{kind}.tsv")
-        for kind in ("timeseries", "regressors")
-    ]
+    """Return where fMRIPrep's confounds of a series may lie."""
+    not_of_table = ("hemi", "space", "den", "desc", "suffix", "res")
+    entities = entities_of(file.name)
+    start = "_".join(f"{key}-{entities[key]}" for key in entities if key not in not_of_table)
+    kinds = ("timeseries", "regressors")
+    return [file.with_name(f"{start}_desc-confounds_{kind}.tsv") for kind in kinds]
 
 
 def _sidecars(file: Path) -> list[Path]:
-    """Where the TR of a series may be told; fMRIPrep has written it beside the left hemisphere
-    alone.
-    """
+    """Return where the TR of a series may be; some versions write it for the left side alone."""
     stem = file.name.split("_bold.")[0]
-    return [
-        file.with_name(f"{name}_bold.json") for name in (stem, stem.replace("_hemi-R", "_hemi-L"))
-    ]
+    stems = (stem, stem.replace("_hemi-R", "_hemi-L"))
+    return [file.with_name(f"{name}_bold.json") for name in stems]
 
 
 def _numbers(name: str, cells: list[str]) -> NDArray[np.float64]:
-    """A column of confounds; n/a, as derivatives have it in the first row, is 0."""
-    bad = [cell for cell in cells if cell.lower() not in MISSING and not is_number(cell)]
-    if bad:
-        raise Unreadable(
-            f"column {literal(name)} contains {literal(repr(bad[0][:40]))}, which is not a number"
-        )
-    values = np.array([0.0 if cell.lower() in MISSING else float(cell) for cell in cells])
-    if not np.isfinite(values).all():
-        raise Unreadable(f"column {literal(name)} contains an infinite number")
+    """Return a column of confounds; n/a, as derivatives have it in the first row, is 0."""
+    values = np.zeros(len(cells))
+    for row, cell in enumerate(cells):
+        if cell.lower() in MISSING:
+            continue
+        if not is_number(cell) or not np.isfinite(float(cell)):
+            text = f"column {name} contains {cell[:40]!r}, which is not a finite number"
+            raise Unreadable(text)
+        values[row] = float(cell)
     return values
 
 
-def _tr(file: Path, step: float | None, steps: Steps) -> float:
-    """Seconds between volumes: as given, as the sidecar says, or as the file itself does."""
+def _repetition_time(file: Path, step: float | None, steps: Steps) -> float:
+    """Return the seconds between volumes of the settings, of the sidecar, or of the file itself."""
     if steps.tr is not None:
         return checked_tr(steps.tr)
+    # GIFTI has no reliable field for it, so the sidecar counts before the file itself.
     for sidecar in _sidecars(file):
         if is_listed(sidecar):
             with reading(sidecar, "sidecar"):
                 content = read_json(sidecar)
-                told = content.get("RepetitionTime") if isinstance(content, dict) else None
-                if isinstance(told, int | float):
-                    return checked_tr(told)
+                tr = content.get("RepetitionTime") if isinstance(content, dict) else None
+                if isinstance(tr, int | float):
+                    return checked_tr(tr)
     if step is None:
-        raise CohortError(file, "has no sidecar (_bold.json) with RepetitionTime: pass {tr}")
+        text = "has no sidecar (_bold.json) with RepetitionTime: pass --tr (tr=...)"
+        raise CohortError(file, text)
     return checked_tr(step)
 
 
-def _cohort(
-    tasks: Sequence[_Task],
-    made: Sequence[_Made],
+def _write(
+    out: Path,
+    tasks: Sequence[MapTask],
+    finished: FinishedMaps,
     mesh: Any,
     steps: Steps,
     cleaning: Cleaning,
     selection: Selection,
-) -> Cohort:
-    """The subjects' maps, with what single ones lack filled from its neighbours; what most lack is
-    not cortex.
-    """
-    names = [task.subject for task in tasks]
-    sides = [side for side in SIDES if all(side in one.maps for one in made)]
-    widths = {side: len(made[0].maps[side]) for side in sides}
-    sites = Mesh.read(mesh).sites(widths)
-    problems, masks = Problems(), []
-    for name, one in zip(names, made, strict=True):
-        if any(len(one.maps[side]) != widths[side] for side in sides):
-            problems.add(f"subject {name}", "is on a different mesh from the first")
+    overwrite: bool,
+) -> StoredCohort:
+    """Write the store. What most subjects lack is not cortex; what single ones lack is filled."""
+    maps = [load_map(finished, task) for task in tasks]
+    sides = [side for side in SIDES if all(side in subject.hemispheres for subject in maps)]
+    widths = {side: len(maps[0].hemispheres[side].values) for side in sides}
+    problems = ReadProblems()
+    for task, subject in zip(tasks, maps, strict=True):
+        if any(len(subject.hemispheres[side].values) != widths[side] for side in sides):
+            problems.add(f"subject {task.subject}", "is on a different mesh from the first")
     problems.check()
-    parts: list[NDArray[Any]] = []
+    # fMRIPrep says nothing of the medial wall, so the cortex is where most subjects have data.
+    cortex = {}
+    faces = {}
     for side in sides:
-        cortex = np.mean([one.have[side] for one in made], axis=0) >= MOSTLY
-        faces = _faces(mesh, side, widths[side])
-        rows = []
-        for name, one in zip(names, made, strict=True):
-            missing = cortex & ~one.have[side]
-            try:
-                check_missing(missing, cortex, side, "have no data", steps.max_missing)
-                rows.append(
-                    np.where(
-                        cortex, fill_from_neighbours(one.maps[side], missing, cortex, faces), 0
-                    )
-                )
-            except ArgumentError as error:
-                problems.add(f"subject {name}", error.expected)
-        masks.append(cortex)
-        parts.append(np.array(rows, dtype=np.float32))
+        is_used = [subject.hemispheres[side].is_used for subject in maps]
+        cortex[side] = np.mean(is_used, axis=0) >= MOSTLY
+        faces[side] = _faces(mesh, side, widths[side])
+    rows = {}
+    for task, subject in zip(tasks, maps, strict=True):
+        try:
+            rows[task.key] = np.concatenate(
+                [
+                    _on_cortex(subject.hemispheres[side], cortex[side], faces[side], side, steps)
+                    for side in sides
+                ]
+            )
+        except ArgumentError as error:
+            problems.add(f"subject {task.subject}", str(error.message))
     problems.check()
-    on = {"mesh": mesh_name_of(sites)}
-    record = [{**step, **on} if step["step"] == "reho" else step for step in steps.record()]
+    sites = Mesh.read(mesh).sites(widths)
+    names = [task.subject for task in tasks]
     table = selection.participants
-    return Cohort(
-        np.concatenate(parts, axis=1),
-        tuple(names),
-        sites,
-        np.concatenate(masks),
-        "both" if len(sides) == 2 else sides[0],  # type: ignore[arg-type]
-        steps.kind,
-        "Kendall's W" if steps.kind == "reho" else "a.u.",
+    blocks = cohort_blocks(
+        tasks,
+        lambda task: rows[task.key],
         {} if table is None else table.about(names),
+        sites=sites,
+        mask=np.concatenate([cortex[side] for side in sides]),
+        hemisphere="both" if len(sides) == 2 else sides[0],
+        modality=steps.kind,
+        units=MODALITIES[steps.kind].units,
         provenance={
             "source": "fMRIPrep",
             "preprocessing": [
-                {**step, "icofactor": __version__} for step in (*cleaning.record(), *record)
+                {**step, "icofactor": __version__}
+                for step in (*cleaning.record(), *steps.record(mesh_name_of(sites)))
             ],
-            "inputs": [
-                {**record, "subject": name}
-                for name, one in zip(names, made, strict=True)
-                for record in one.records
-            ],
+            "inputs": [record for task in tasks for record in input_records(finished, task)],
         },
     )
+    n_together = subjects_per_file(len(tasks))
+    return create_store(out, blocks, overwrite=overwrite, chunk_subjects=n_together)
+
+
+def _on_cortex(
+    hemisphere: HemisphereMap, cortex: Bools, faces: NDArray[Any], side: str, steps: Steps
+) -> NDArray[np.float32]:
+    """Return a map with data at the whole cortex, and 0 elsewhere."""
+    values, _ = filled(hemisphere, cortex, faces, side, "have no data", steps.max_missing)
+    return np.where(cortex, values, 0).astype(np.float32)

@@ -1,16 +1,18 @@
-"""What is taken out of every site before a fit: nothing, its mean, or mean and standard deviation."""
+"""What a fit removes from every site: nothing, its mean, or mean and standard deviation."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from icofactor.checks import OneOf, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.measures import Arrangement, Measures, measures_of
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.maps import Maps
@@ -37,12 +39,14 @@ class Centering:
     deviation : (n_rows, n_sites) standard deviations, with n − 1, for z-scores. Sites without
         variance hold 0: their z-scores are 0
     factor : (n_rows, n_sites) what values are multiplied by besides, for several measures
+    measures : how the fit scaled several measures; None: there is one
     """
 
     kind: Literal["none", "mean", "zscore"]
     mean: Annotated[np.ndarray, Numbers("rv")]
     deviation: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
     factor: Annotated[np.ndarray | None, Numbers("rv", least=0)] = None
+    measures: Measures | None = None
 
     @classmethod
     def of(cls, kind: str, summaries: Sequence[Summary]) -> Centering:
@@ -104,11 +108,11 @@ class Centering:
         if n_rows == 1:
             return None
         if n_subjects % n_rows:
-            found = Phrase(f"{n_subjects} rows")
-            expected = (
-                f"one row per person for each of {n_rows} measures, one measure after the other"
+            raise ArgumentError(
+                "X",
+                f"must have one row per person for each of {n_rows} measures, one measure after "
+                f"the other; found {n_subjects} rows",
             )
-            raise ArgumentError("X", found, expected)
         return np.repeat(np.arange(n_rows), n_subjects // n_rows)
 
     def membership(self, n_subjects: int) -> np.ndarray:
@@ -156,11 +160,31 @@ class Centering:
 
         return self._changed(fill)
 
-    def described(self, measures: Measures | None) -> Measures | None:
-        """Return measures with the mean and standard deviation of each, if they share maps."""
-        if measures is None or measures.share != "maps":
-            return measures
-        return replace(measures, mean=self.mean, deviation=self.deviation)
+    @property
+    def described_measures(self) -> Measures | None:
+        """The measures, with the mean and standard deviation of each if they share maps."""
+        if self.measures is None or self.measures.share != "maps":
+            return self.measures
+        return replace(self.measures, mean=self.mean, deviation=self.deviation)
+
+    def fits(self, sites: Sites, n_subjects: int) -> bool:
+        """Return whether it belongs to these sites and this number of rows."""
+        n_rows = len(self.mean)
+        expected_rows = 1
+        n_measures = 1
+        has_factors = True
+        if self.measures is not None:
+            expected_rows = self.measures.arrangement(sites).n_stacked
+            n_measures = self.measures.n
+            factor = self.measures.factor
+            has_factors = factor is not None and factor.min() > 0
+        return bool(
+            has_factors
+            and n_rows == expected_rows
+            and (self.kind == "zscore") == (self.deviation is not None)
+            and sites.n_copies * n_rows == n_measures
+            and n_subjects % n_rows == 0
+        )
 
     def _changed(self, change: Any) -> Centering:
         values = {
@@ -178,12 +202,10 @@ class MeasuredCentering:
     Attributes
     ----------
     centering : of the sites in use
-    measures : what was found of several measures; None: of one
     variance : Σ (x − the site's mean)² of what is fitted
     """
 
     centering: Centering
-    measures: Measures | None
     variance: float
 
 
@@ -208,7 +230,12 @@ def centering_before(
     if measures is None and kind != "zscore":
         return None
     names = subject_names(X)
-    return measured_centering(measures, kind, maps, sites, method.refusal(kind), names, report)
+    refusal = method.refusal(kind)
+    measured = measured_centering(measures, kind, maps, sites, refusal, names, report)
+    joined = measured.centering.measures
+    if joined is not None and joined.warning:
+        warnings.warn(joined.warning, UserWarning, stacklevel=6)
+    return measured
 
 
 def measured_centering(
@@ -239,9 +266,7 @@ def measured_centering(
     centering = Centering.of(kind, summaries)
     variance = sites.weigh(np.stack([summary.site_variance for summary in summaries]).T).T
     if measures is None:
-        return MeasuredCentering(
-            centering, None, float(_fitted_variance(centering, variance).sum())
-        )
+        return MeasuredCentering(centering, float(_fitted_variance(centering, variance).sum()))
     n_people = summaries[0].n_subjects
     n_sites = sites.total_weight / (1 if arrangement.site_measure is None else measures.n)
     of_measures = _sums_of_measures(variance, arrangement)
@@ -255,7 +280,7 @@ def measured_centering(
     fitted = _sums_of_measures(_fitted_variance(centering, variance), arrangement)
     total = float(fitted.sum())
     measures = replace(measures, factor=factors, variance=fitted / total)
-    return MeasuredCentering(centering, measures, total)
+    return MeasuredCentering(replace(centering, measures=measures), total)
 
 
 def _fitted_variance(centering: Centering, variance: np.ndarray) -> np.ndarray:
@@ -271,25 +296,6 @@ def _sums_of_measures(values: np.ndarray, arrangement: Arrangement) -> np.ndarra
     return np.bincount(arrangement.site_measure, values[0])
 
 
-def matches_measures(
-    centering: Centering,
-    measures: Measures | None,
-    sites: Sites,
-    n_subjects: int,
-) -> bool:
-    """Whether a centering belongs to these measures, sites and number of rows."""
-    n_rows = 1 if measures is None else measures.arrangement(sites).n_stacked
-    n_measures = 1 if measures is None else measures.n
-    has_factors = measures is None or (measures.factor is not None and measures.factor.min() > 0)
-    return bool(
-        has_factors
-        and len(centering.mean) == n_rows
-        and (centering.kind == "zscore") == (centering.deviation is not None)
-        and sites.n_measures * n_rows == n_measures
-        and n_subjects % n_rows == 0
-    )
-
-
 def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "default") -> str:
     """The centering that `center` asks for, where the method allows it; "auto" is the method's own.
 
@@ -297,22 +303,21 @@ def center_of(center: str, allowed: tuple[str, ...], method: str, rules: str = "
     ----------
     allowed : what the method's scheme takes, its own first (`Scheme.centers`)
     """
-    if center not in CENTERS:
-        raise ArgumentError("center", Phrase(repr(center)), "'auto', 'none', 'mean' or 'zscore'")
+    check_value("center", center, OneOf(CENTERS))
+    # The first is the scheme's own.
     if center == "auto":
         return allowed[0]
+    problem = None
     if center not in allowed:
-        raise ArgumentError(
-            "center",
-            None,
-            f"{{center='{center}'}} makes values negative, which {{method='{literal(method)}'}} cannot factorize; "
-            "use {center='auto'}, or {method='parts'}",
+        problem = (
+            f"makes values negative, which method {method} cannot factorize; pass --center auto "
+            "(center='auto'), or --method parts (method='parts')"
         )
-    if rules == "paper" and center != "none":
-        raise ArgumentError(
-            "center",
-            None,
-            f"{{center='{center}'}} cannot be combined with {{rules='paper'}}, which fits uncentered maps; use "
-            "{center='none'}, or {rules='default'}",
+    elif rules == "paper" and center != "none":
+        problem = (
+            "cannot be combined with the rules of the paper, which fit uncentered maps; pass "
+            "--center none (center='none'), or --rules default (rules='default')"
         )
+    if problem is not None:
+        raise ArgumentError("center", f"{center} {problem}")
     return center

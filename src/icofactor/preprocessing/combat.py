@@ -1,12 +1,12 @@
-"""ComBat: what scanners and sites add to maps, in location and scale, taken out by empirical Bayes.
+"""ComBat: what scanners and sites add to maps, in location and scale, removed by empirical Bayes.
 
 Model (Johnson et al. 2007; Fortin et al. 2018), per site of the mesh v and scan s made at scanner
 (or site) i:
 
     X_sv = m_v + Σ_j (z_sj − z̄_j) β_jv + σ_v (γ_iv + δ_iv ε_sv)
 
-    harmonized X_sv = (X_sv − fitted_sv − σ_v γ*_iv) / δ*_iv + fitted_sv,     fitted_sv = m_v + Σ_j
-    (z_sj − z̄_j) β_jv
+    harmonized X_sv = (X_sv − fitted_sv − σ_v γ*_iv) / δ*_iv + fitted_sv
+    fitted_sv = m_v + Σ_j (z_sj − z̄_j) β_jv
 
 β are the effects of the covariates to keep, m the mean map (that of the reference, where there is
 one), σ_v the residual standard deviation. γ_i and δ_i² are estimated at every v by least squares
@@ -14,8 +14,8 @@ and drawn towards priors that all v share: a normal one for γ_i, an inverse gam
 pass over X finds the estimates, a second one what values need to stay ≥ 0 (as for covariates: a
 lift per v, the same in every scan; new scans below 0 are set to 0).
 
-To keep the two meanings of "site" apart, the places where people were scanned are called scanners
-in this module's code; in the table and in messages the column has its own name.
+To keep the two meanings of "site" apart, the code of this module calls the places where people were
+scanned scanners; in the table and in messages the column has its own name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from icofactor.checks import Whole, check_value
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.maps.blocks import Arrays
 from icofactor.maps.maps import Maps
@@ -40,23 +40,28 @@ from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import (
     Subjects,
     adjust,
+    is_same,
     lift_to_zero,
     share_removed,
     subjects_of,
     unadjusted_maps,
 )
 from icofactor.preprocessing.covariates import (
+    CATEGORY,
+    MOST_LISTED,
     Term,
     cells_of,
     code_terms,
     columns_of,
     people,
-    table_column,
 )
 from icofactor.preprocessing.scanners import Scans, estimate_scanners, scanner_adjustment, shrunk
 
+# Scans that a scanner must have, in a fit and to be learnt later.
 LEAST_SCANS = 10
-"""Scans that a scanner must have, in a fit and to be learnt later."""
+
+# Attributes of a harmonization that determine what it does to maps.
+SAME = ("column", "levels", "terms", "mean", "coefficients", "location", "scale", "shift")
 
 
 @plain_signature
@@ -91,8 +96,8 @@ class Harmonization:
     --------
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
-    >>> found = ico.preprocessing.ComBat().fit(cohort, ["A", "B"] * 10).harmonization_
-    >>> found.levels, found.counts, found.location.shape
+    >>> estimates = ico.preprocessing.ComBat().fit(cohort, ["A", "B"] * 10).harmonization_
+    >>> estimates.levels, estimates.counts, estimates.location.shape
     (('A', 'B'), (10, 10), (2, 642))
     """
 
@@ -130,7 +135,7 @@ class Harmonization:
         """
         maps = unadjusted_maps(X)
         subjects = subjects_of(X, _table(participants, self.column))
-        subjects.check(maps, "Harmonization was", len(self.mean), self.measures)
+        subjects.check(maps, "harmonization was", len(self.mean), self.measures)
         levels, codes = self.check(subjects.participants, subjects.names)
         Z = columns_of(self.terms, subjects.participants, subjects.names, "keep")
         new_levels = levels[len(self.levels) :]
@@ -165,15 +170,14 @@ class Harmonization:
         """Check new scans: all levels (new ones last), and the level of each scan."""
         cells = _scanners(self.column, participants, subjects)
         counts = Counter(cell for cell in cells if cell not in self.levels)
-        few = sorted(level for level, n in counts.items() if n < self.least)
-        if few:
-            who = people([i for i, cell in enumerate(cells) if cell in few], subjects)
+        rare = sorted(level for level, n in counts.items() if n < self.least)
+        if rare:
+            rows = [row for row, cell in enumerate(cells) if cell in rare]
             raise ArgumentError(
                 "harmonize",
-                None,
-                f"Column {literal(repr(self.column))} is {some(few, 10)} in {who}; the fit had only "
-                f"{some(self.levels, 10)}: to estimate a new one, give at least {self.least} scans of it together, or "
-                "leave them out",
+                f"column {self.column!r} is {some(rare, MOST_LISTED)} in {people(rows, subjects)}; "
+                f"the fit had only {some(self.levels, MOST_LISTED)}: to estimate a new one, give "
+                f"at least {self.least} scans of it together, or leave them out",
             )
         levels = [*self.levels, *sorted(counts)]
         return levels, np.array([levels.index(cell) for cell in cells], dtype=np.int64)
@@ -186,19 +190,19 @@ class Harmonization:
         scale = np.ones((n_new, len(self.mean)))
         with one_blas_thread():
             for number in range(n_new):
-                people = np.flatnonzero(codes == len(self.levels) + number)
-                each = subjects.arrangement.each_measure(maps, subjects.mask)
-                for measure_maps, positions in each:
+                scans = np.flatnonzero(codes == len(self.levels) + number)
+                measures = subjects.arrangement.each_measure(maps, subjects.mask)
+                for measure_maps, positions in measures:
                     varies = self.sd[positions] > 0
                     positions = positions[varies]
                     level, squares = self._standardized(
-                        measure_maps.subset(people, varies), positions, Z[people]
+                        measure_maps.subset(scans, varies), positions, Z[scans]
                     )
                     # Sites where some of these scans have no value tell nothing.
-                    is_known = np.isfinite(level) & np.isfinite(squares)
-                    positions = positions[is_known]
+                    is_finite = np.isfinite(level) & np.isfinite(squares)
+                    positions = positions[is_finite]
                     gamma, delta = shrunk(
-                        level[is_known], squares[is_known], len(people), self.empirical_bayes
+                        level[is_finite], squares[is_finite], len(scans), self.empirical_bayes
                     )
                     location[number, positions] = gamma * self.sd[positions]
                     scale[number, positions] = np.sqrt(delta)
@@ -225,12 +229,13 @@ class Harmonization:
     @property
     def combat(self) -> ComBat:
         """A `ComBat` with the same settings, for other scans."""
-        keep = tuple(term.asked for term in self.terms)
-        settings: dict[str, Any] = {
-            "reference": self.reference,
-            "empirical_bayes": self.empirical_bayes,
-        }
-        return ComBat(self.column, keep, **settings, min_scans=self.least)
+        return ComBat(
+            self.column,
+            tuple(term.asked for term in self.terms),
+            reference=self.reference,
+            empirical_bayes=self.empirical_bayes,
+            min_scans=self.least,
+        )
 
     @property
     def done(self) -> str:
@@ -243,24 +248,15 @@ class Harmonization:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether another `Harmonization` makes the same adjustment, for example after saving and
-        loading a model.
-        """
-        if self is other or not isinstance(other, Harmonization):
-            return self is other
-        shift = lambda one: np.zeros(0) if one.shift is None else one.shift
-        arrays = lambda one: (one.mean, one.coefficients, one.location, one.scale, shift(one))
-        alike = (self.column, self.levels, self.terms) == (other.column, other.levels, other.terms)
-        return alike and all(
-            np.array_equal(a, b) for a, b in zip(arrays(self), arrays(other), strict=True)
-        )
+        """Whether another step makes the same adjustment, as after saving and loading a model."""
+        return is_same(self, other, SAME)
 
     def __str__(self) -> str:
-        listed = ", ".join(
-            f"{level}: {n}" for level, n in zip(self.levels, self.counts, strict=True)
-        )
-        kept = f", keeping the effects of {', '.join(map(str, self.terms))}" if self.terms else ""
-        return f"{self.column} ({listed}){kept}"
+        counts = zip(self.levels, self.counts, strict=True)
+        text = f"{self.column} ({', '.join(f'{level}: {n}' for level, n in counts)})"
+        if not self.terms:
+            return text
+        return f"{text}, keeping the effects of {', '.join(map(str, self.terms))}"
 
 
 class ComBat(TransformerMixin, BaseEstimator):
@@ -333,7 +329,7 @@ class ComBat(TransformerMixin, BaseEstimator):
     @property
     def column(self) -> str:
         """Name of the column."""
-        return str(self.site).removesuffix(_CATEGORY)
+        return str(self.site).removesuffix(CATEGORY)
 
     def fit(self, X: Any, participants: Any = None, *, mask: np.ndarray | None = None) -> ComBat:
         """Estimate how scanners differ, in two passes over X.
@@ -361,6 +357,7 @@ class ComBat(TransformerMixin, BaseEstimator):
         scans = self.check(subjects.participants, subjects.names)
         arrangement = subjects.arrangement
         mask = subjects.sites_in_use(mask)
+        # Blocks of sites are already spread over threads.
         with one_blas_thread():
             estimates = estimate_scanners(maps, scans, self.empirical_bayes, arrangement, mask)
             adjustment = scanner_adjustment(estimates, scans.Z, scans.codes, arrangement)
@@ -400,8 +397,9 @@ class ComBat(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, participants: Any = None) -> Any:
-        """Harmonize maps of scans, new or fitted. Nothing is copied: values are computed when the
-        result is sliced.
+        """Harmonize maps of scans, new or fitted.
+
+        Nothing is copied: values are computed when the result is sliced.
 
         Examples
         --------
@@ -424,58 +422,58 @@ class ComBat(TransformerMixin, BaseEstimator):
         """Check parameters and table before any map is read, and return the scans as numbers."""
         check_value("min_scans", self.min_scans, Whole(3))
         column = self.column
-        cells, shown = _scanners(column, participants, subjects), literal(repr(column))
+        cells = _scanners(column, participants, subjects)
         counts = Counter(cells)
+        rare = [f"{level} ({n})" for level, n in sorted(counts.items()) if n < self.min_scans]
+        problem = None
         if len(counts) < 2:
-            one = f"Column {shown} is {literal(cells[0])} in all subjects: nothing to harmonize"
-            raise ArgumentError("harmonize", None, f"{one}; leave out {{harmonize}}")
-        few = {level: n for level, n in sorted(counts.items()) if n < self.min_scans}
-        if few:
-            listed = some([f"{level} ({n})" for level, n in few.items()], 10)
-            raise ArgumentError(
-                "harmonize",
-                None,
-                f"Column {shown} has fewer than {self.min_scans} scans of {listed}: too few to estimate how they "
-                "differ; leave them out, or join them with others in that column",
+            problem = f"is {cells[0]} in all subjects: there is nothing to harmonize"
+        elif rare:
+            problem = (
+                f"has fewer than {self.min_scans} scans of {some(rare, MOST_LISTED)}: too few to "
+                "estimate how they differ; leave them out, or join them with others in that column"
             )
+        if problem is not None:
+            raise ArgumentError("harmonize", f"column {column!r} {problem}")
         levels = tuple(sorted(counts))
-        if self.reference is not None and str(self.reference) not in levels:
-            raise ArgumentError(
-                "reference", self.reference, f"a value of column {shown}: {some(levels, 10)}"
-            )
-        terms, Z = code_terms([f"{column}{_CATEGORY}", *self.keep], participants, subjects, "keep")
+        reference = None
+        if self.reference is not None:
+            if str(self.reference) not in levels:
+                raise ArgumentError(
+                    "reference",
+                    f"must be a value of column {column!r}, {some(levels, MOST_LISTED)}; found "
+                    f"{shown(self.reference)}",
+                )
+            reference = levels.index(str(self.reference))
+        names = [f"{column}{CATEGORY}", *self.keep]
+        terms, Z = code_terms(names, participants, subjects, "keep")
         codes = np.array([levels.index(cell) for cell in cells], dtype=np.int64)
-        reference = None if self.reference is None else levels.index(str(self.reference))
+        # The columns of the scanner itself only show whether others can be distinguished from it.
         return Scans(levels, codes, terms[1:], Z[:, len(levels) - 1 :], reference)
-
-
-_CATEGORY = ":category"
 
 
 def as_combat(
     harmonize: ComBat | str | None, keep: Sequence[str] = (), reference: str | None = None
 ) -> ComBat | None:
-    """The ComBat that is meant by a column and the columns to keep."""
+    """Return the ComBat of a column and of the columns to keep, or as it is."""
     if isinstance(harmonize, str):
         return ComBat(harmonize, tuple(keep), reference=reference)
-    if harmonize is None:
-        for name, given in (("keep", keep), ("reference", reference)):
-            if given:
-                raise ArgumentError(name, None, f"{{{name}}} needs {{harmonize}}")
-    elif not isinstance(harmonize, ComBat):
-        raise ArgumentError(
-            "harmonize", Phrase(type(harmonize).__name__), "a column's name, a ComBat or None"
-        )
+    if harmonize is None and (keep or reference):
+        name = "keep" if keep else "reference"
+        raise ArgumentError(name, "needs --harmonize (harmonize=...)")
+    if harmonize is not None and not isinstance(harmonize, ComBat):
+        text = f"must be the name of a column, a ComBat or None; found {shown(harmonize)}"
+        raise ArgumentError("harmonize", text)
     return harmonize
 
 
 def columns_needed(
     harmonize: ComBat | str | None, keep: Sequence[str], covariates: Sequence[str]
 ) -> list[str]:
-    """Columns of the participants' table that harmonizing and covariates use."""
+    """Return the columns of the participants table that harmonizing and covariates use."""
     combat = as_combat(harmonize, keep if isinstance(harmonize, str) else ())
-    own = [] if combat is None else [combat.column, *combat.keep]
-    return [name.removesuffix(_CATEGORY) for name in (*own, *covariates)]
+    columns = [] if combat is None else [combat.column, *combat.keep]
+    return [name.removesuffix(CATEGORY) for name in (*columns, *covariates)]
 
 
 def _harmonized_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
@@ -485,7 +483,7 @@ def _harmonized_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
 
 
 def _standardized_strip(
-    x: np.ndarray, shared: Mapping[str, Any], mean: Any, beta: Any, sd: Any
+    x: np.ndarray, shared: Mapping[str, Any], mean: np.ndarray, beta: np.ndarray, sd: np.ndarray
 ) -> Arrays:
     """Return mean and variance of standardized values of one scanner that the fit did not know."""
     standard = (x - mean[:, None] - beta @ shared["Z"].T) / sd[:, None]
@@ -493,15 +491,15 @@ def _standardized_strip(
 
 
 def _scanners(column: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:
-    """The site column as text, none missing."""
+    """Return the site column as text, none missing."""
     try:
-        return cells_of(column, table_column(column, participants, subjects), subjects)
-    except ArgumentError as problem:
-        raise ArgumentError("harmonize", None, problem.expected) from None
+        return cells_of(column, participants, subjects)
+    except ArgumentError as error:
+        raise ArgumentError("harmonize", error.message) from None
 
 
 def _table(participants: Any, site: str) -> Any:
-    """A table; the values of one column stand for the site's."""
+    """Return a table; the values of one column stand for those of the site column."""
     if participants is None or hasattr(participants, "keys"):
         return participants
     return {site: list(participants)}

@@ -1,4 +1,4 @@
-"""Scanners and covariates, estimated anew in some of the subjects: a training part, and nobody else.
+"""Scanners and covariates, estimated anew in a training part of the subjects.
 
 A regression acts on each site alone and is linear, so that of sums over faces is the sum of those
 of their sites. The scale of a scanner and the shift that keeps values ≥ 0 are not: on faces they
@@ -67,12 +67,13 @@ class Confounds:
         return cls(scans, Z, nonnegative, combat is None or bool(combat.empirical_bayes))
 
     def removed(self, maps: Maps, rows: np.ndarray, arrangement: Arrangement) -> Maps:
-        """Return all maps, less what these rows tell: a pass for covariates, and two for scanners."""
+        """Return all maps, less effects in these rows: one pass for covariates, two for scanners."""
         # Rows of a person in several measures belong together, so the first measure names people.
         people = rows[rows < maps.n_subjects // arrangement.n_stacked]
         if self.scans is not None:
             maps = self._without_scanners(maps, self.scans, people, arrangement)
         if self.Z is not None:
+            # Columns are centred on the training subjects, whose mean map must not change.
             Z = self.Z - self.Z[people].mean(axis=0)
             effects = regress(maps, Z[people], arrangement, people=people)
             shift = effects.shift if self.nonnegative else None
@@ -94,6 +95,7 @@ class Confounds:
 
         if not self.nonnegative:
             return maps.adjusted(adjustment(None))
+        # The shift depends on the harmonized values, so it takes a second pass.
         shift = np.zeros(len(estimates.mean))
         for measure_maps, positions in arrangement.each_measure(maps.adjusted(adjustment(None))):
             for sites, result in map_strips(
@@ -130,8 +132,11 @@ def unadjusted(X: Any) -> tuple[Any, Confounds | None]:
             Z = _people_columns(adjustment, arrangement.n_stacked)
             confounds = replace(confounds, Z=Z)
         else:
-            message = f"X is {step.done}, which cannot be estimated anew in parts of the subjects"
-            raise ArgumentError("X", None, f"{message}: give X itself")
+            raise ArgumentError(
+                "X",
+                f"is {step.done}, which cannot be estimated anew in parts of the subjects: give X "
+                "itself",
+            )
     data = X.cohort if isinstance(X, AdjustedCohort) else replace(X, adjustments=(), floor=False)
     return data, confounds
 

@@ -1,5 +1,4 @@
-"""Age, sex, site: what is known of the subjects and not wanted in the components, taken out of the
-maps.
+"""Age, sex, site: what is known of the subjects, removed from their maps.
 
 Model, per site v and subject s, by least squares over the subjects:
 
@@ -7,10 +6,9 @@ Model, per site v and subject s, by least squares over the subjects:
 
 where z are the covariates' columns (a number, or one 0/1 column per category but the first), z̄
 their means over the fitted subjects and m_v the site's mean map. So every site keeps its mean, and
-only differences between subjects
-change. That is as structural-covariance NMF is used, except for how values stay ≥ 0: z-scores moved
-up by a constant would lose m, and with it what "parts" of the cortex means. Here the residuals stay
-on their mean, and
+only differences between subjects change. Structural-covariance NMF is used in the same way, except
+for how values stay ≥ 0: z-scores moved up by a constant would lose m, and with it what "parts" of
+the cortex means. Here the residuals stay on their mean, and
 
 - the shift a_v is 0 where no fitted subject falls below 0, else just enough that the lowest one is
   0. It is one number per site, the same in every subject, so no difference between subjects
@@ -19,12 +17,12 @@ on their mean, and
   counted.
 
 Signed methods (DL) need neither. Everything is kept with the model, so that new subjects are
-adjusted by the fitted subjects' coefficients, means and shift, never by their own.
+adjusted by the coefficients, means and shift of the fitted subjects, never by their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -32,7 +30,7 @@ import numpy as np
 
 from icofactor.cohort.measures import Arrangement
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, as_reference, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.io.tables import cell_text, is_missing, is_number
 from icofactor.maps.adjustment import Adjustment
@@ -42,6 +40,7 @@ from icofactor.maps.passes import map_strips
 from icofactor.maps.workers import one_blas_thread
 from icofactor.preprocessing.adjusted import (
     adjust,
+    is_same,
     lift_to_zero,
     share_removed,
     step_of,
@@ -49,6 +48,28 @@ from icofactor.preprocessing.adjusted import (
     subjects_of,
     unadjusted_maps,
 )
+
+# Columns that are categories even where they are coded by numbers.
+CATEGORIES = (
+    "sex",
+    "gender",
+    "site",
+    "scanner",
+    "center",
+    "centre",
+    "batch",
+    "group",
+    "study",
+    "cohort",
+)
+# Ending by which users mark a column of numbers as a category.
+CATEGORY = ":category"
+# Names and values that an error lists.
+MOST_LISTED = 10
+# Columns whose directions differ by less than this share cannot be distinguished.
+RANK_TOLERANCE = 1e-8
+NOT_FINITE = "contains NaN or infinite values at sites in use; give a mask that leaves them out"
+SKIP = "(load_cohort(needed=...); on the command line --missing-covariates skip)"
 
 
 @plain_signature
@@ -64,14 +85,12 @@ class Covariates:
     terms : tuple
         Covariates, in the order of the rows of `coefficients`.
     coefficients : array of shape (n_columns, n_sites)
-        Effects, in units of the data per unit of the covariate; 0 at masked sites. Of joined
-        measures,
-        whatever they share, the sites of each one after the other.
+        Effects, in units of the data per unit of the covariate; 0 at masked sites. The sites of
+        joined measures follow each other.
     shift : array of shape (n_sites,) or None
         Shift ≥ 0 that keeps adjusted values ≥ 0; None for data that may be negative.
     explained : float
-        Share of the between-subject variance that the covariates explain; of joined measures the
-        mean.
+        Share of the between-subject variance that the covariates explain, a mean over measures.
     explained_each : array of shape (n_measures,) or None
         That share of each of several measures.
     measures : tuple of str
@@ -140,8 +159,7 @@ class Covariates:
         with one_blas_thread():
             effects = regress(maps, Z, subjects.arrangement, subjects.sites_in_use(mask))
         if not np.isfinite(effects.total).all():
-            text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
-            raise ArgumentError("X", None, text)
+            raise ArgumentError("X", NOT_FINITE)
         explained, explained_each = share_removed(effects.total, effects.remaining)
         return cls(
             terms=terms,
@@ -178,7 +196,7 @@ class Covariates:
         """
         maps = unadjusted_maps(X, allowed=("harmonization_",))
         subjects = subjects_of(X, participants)
-        subjects.check(maps, "The covariates were", self.coefficients.shape[1], self.measures)
+        subjects.check(maps, "the covariates were", self.coefficients.shape[1], self.measures)
         Z = columns_of(self.terms, subjects.participants, subjects.names)
         adjustment = removal(Z, self.coefficients, self.shift, subjects.arrangement, self)
         return adjust(X, maps, adjustment, floor=self.shift is not None)
@@ -199,24 +217,20 @@ class Covariates:
         return 0 if self.shift is None else int((self.shift > 0).sum())
 
     def same_as(self, other: Any) -> bool:
-        """Whether another `Covariates` makes the same adjustment, for example after saving and
-        loading a model.
-        """
-        if self is other or not isinstance(other, Covariates):
-            return self is other
-        ours, theirs = (np.zeros(0) if c.shift is None else c.shift for c in (self, other))
-        alike = self.terms == other.terms and np.array_equal(self.coefficients, other.coefficients)
-        return alike and np.array_equal(ours, theirs)
+        """Whether another step makes the same adjustment, as after saving and loading a model."""
+        return is_same(self, other, ("terms", "coefficients", "shift"))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.terms))
 
 
 def solver(Z: np.ndarray) -> np.ndarray:
-    """(n_columns, n_subjects) what makes coefficients of deviations; 0 for columns that do not
-    vary.
+    """Return (n_columns, n_subjects) what makes coefficients of deviations.
+
+    Columns that do not vary get coefficients of 0.
     """
-    norms = np.linalg.norm(Z, axis=0)  # years, millilitres and 0/1 on one footing
+    # Years, millilitres and 0/1 have one scale in the pseudo-inverse.
+    norms = np.linalg.norm(Z, axis=0)
     norms = np.where(norms > 0, norms, 1.0)
     return np.asarray(np.linalg.pinv(Z / norms) / norms[:, None])
 
@@ -295,26 +309,9 @@ def removal(
 
 
 def covariates_of(X: Any) -> Covariates | None:
-    """What was taken out of these data by a regression, if anything."""
-    found: Covariates | None = step_of(X, Covariates)
-    return found
-
-
-CATEGORIES = (
-    "sex",
-    "gender",
-    "site",
-    "scanner",
-    "center",
-    "centre",
-    "batch",
-    "group",
-    "study",
-    "cohort",
-)
-"""Columns that are categories even where they are coded by numbers."""
-_CATEGORY = ":category"
-_SKIP = " (load_cohort(needed=...); on the command line --missing-covariates skip)"
+    """Return the covariates whose effects were removed from these data, if any."""
+    step: Covariates | None = step_of(X, Covariates)
+    return step
 
 
 @dataclass(frozen=True)
@@ -323,12 +320,11 @@ class Term:
 
     Attributes
     ----------
-    name : column of the participants' table.
-    levels : the categories, the first being the one the others are compared with; None for a
-        number.
-    means : z̄, one per column.
+    name : column of the participants table
+    levels : the categories, compared with the first one; None for a number
+    means : z̄, one per column
     span : the lowest and the highest number in the fitted subjects; () for categories, and in older
-        models.
+        models
     """
 
     name: str
@@ -336,68 +332,68 @@ class Term:
     means: tuple[float, ...]
     span: tuple[float, ...] = field(default=(), compare=False)
 
-    def columns(self, values: Sequence[Any], subjects: Sequence[str]) -> np.ndarray:
-        """z − z̄ of subjects, one row each."""
-        cells = cells_of(self.name, values, subjects)
+    @classmethod
+    def of(cls, requested: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> Term:
+        """Return the term of a column as the user requests it: name, or name:category."""
+        name = requested.removesuffix(CATEGORY)
+        cells = cells_of(name, participants, subjects)
+        # Numbers with decimal commas are no categories: `_numbers` refuses them with advice.
+        has_commas = all(is_number(cell.replace(",", ".")) for cell in cells)
+        has_numbers = has_commas or any(map(is_number, cells))
+        levels = None
+        if requested != name or name.lower() in CATEGORIES or not has_numbers:
+            levels = tuple(sorted(set(cells)))
+            columns = _dummies(cells, levels)
+        else:
+            columns = _numbers(name, cells, subjects)
+        if np.ptp(columns, axis=0).max(initial=0) == 0:
+            text = f"{name!r} is {cells[0]} in all subjects: leave it out"
+            raise ArgumentError("covariates", text)
+        span = () if levels else (float(columns.min()), float(columns.max()))
+        return cls(name, levels, tuple(columns.mean(axis=0).tolist()), span)
+
+    def columns(self, participants: Mapping[str, Any], subjects: Sequence[str]) -> np.ndarray:
+        """Return z − z̄ of subjects, one row each."""
+        cells = cells_of(self.name, participants, subjects)
         if self.levels is None:
-            return _numbers(self.name, cells, subjects)[:, None] - self.means
-        unknown = [i for i, cell in enumerate(cells) if cell not in self.levels]
+            return _numbers(self.name, cells, subjects) - self.means
+        unknown = [row for row, cell in enumerate(cells) if cell not in self.levels]
         if unknown:
-            found = sorted({cells[i] for i in unknown})
-            name, levels = literal(repr(self.name)), some(self.levels, 10)
-            raise _wrong(
-                f"covariate {name} is {some(found, 10)} in {people(unknown, subjects)}; the fit had only {levels}: "
-                f"{_recoding(found, self.levels) or 'they cannot be adjusted, so leave them out'}"
+            categories = sorted({cells[row] for row in unknown})
+            raise ArgumentError(
+                "covariates",
+                f"{self.name!r} is {some(categories, MOST_LISTED)} in {people(unknown, subjects)}; "
+                f"the fit had only {some(self.levels, MOST_LISTED)}: recode the table, or leave "
+                "these subjects out",
             )
         return _dummies(cells, self.levels) - self.means
 
     def beyond(self, values: Sequence[Any], subjects: Sequence[str]) -> str:
-        """Who has a number outside the fitted ones, as text; "" where nobody has, or they are not
-        known.
-        """
+        """Return who has a number outside the fitted ones, as text; "" if nobody has."""
         if not self.span:
             return ""
-        numbers = _numbers(self.name, cells_of(self.name, values, subjects), subjects)
-        outside = np.flatnonzero((numbers < self.span[0]) | (numbers > self.span[1])).tolist()
-        known = f"{self.span[0]:g} to {self.span[1]:g}"
-        return (
-            f"{literal(self.name)} (fitted: {known}) in {people(outside, subjects)}"
-            if outside
-            else ""
-        )
+        low, high = self.span
+        cells = cells_of(self.name, {self.name: values}, subjects)
+        numbers = _numbers(self.name, cells, subjects)[:, 0]
+        outside = np.flatnonzero((numbers < low) | (numbers > high)).tolist()
+        if not outside:
+            return ""
+        return f"{self.name} (fitted: {low:g} to {high:g}) in {people(outside, subjects)}"
 
     @property
     def asked(self) -> str:
-        """How one asks for it: name, or name:category."""
-        return self.name if self.levels is None else f"{self.name}{_CATEGORY}"
+        """The term as users request it: name, or name:category."""
+        return self.name if self.levels is None else f"{self.name}{CATEGORY}"
 
     def __str__(self) -> str:
         return self.name if self.levels is None else f"{self.name} ({', '.join(self.levels)})"
 
 
 class Coded(NamedTuple):
-    """Covariates of the fitted subjects: the terms, and Z, their centred columns, one row per
-    subject.
-    """
+    """Covariates of the fitted subjects: the terms, and Z, their centred columns."""
 
     terms: tuple[Term, ...]
     Z: np.ndarray
-
-
-def _recoding(found: Sequence[str], levels: Sequence[str]) -> str:
-    """Advice where the categories are those of the fit by other names: female and male for F and M."""
-    named = {
-        cell: [level for level in levels if level[:1].casefold() == cell[:1].casefold()]
-        for cell in found
-    }
-    same = lambda cell, level: (
-        level.casefold().startswith(cell.casefold()) or cell.casefold().startswith(level.casefold())
-    )
-    if not all(len(near) == 1 and same(cell, near[0]) for cell, near in named.items()):
-        return ""
-    return "recode the table: " + literal(
-        ", ".join(f"{cell} as {near[0]}" for cell, near in named.items())
-    )
 
 
 def code_terms(
@@ -406,50 +402,39 @@ def code_terms(
     subjects: Sequence[str],
     argument: str = "covariates",
 ) -> Coded:
-    """The terms of the fitted subjects and their centred columns; refuses what cannot be told
-    apart.
+    """Return the terms of the fitted subjects and their centred columns.
 
-    `argument`: what the caller calls the names.
+    Refuses covariates that cannot be distinguished. `argument` is what the caller calls the names.
     """
-    plain = [name.removesuffix(_CATEGORY) for name in names]
+    plain = [name.removesuffix(CATEGORY) for name in names]
     if not plain or len(set(plain)) < len(plain):
-        raise ArgumentError(argument, Phrase(", ".join(names) or "none"), "unique names of columns")
-    problems, terms, blocks = [], [], []
-    for name, column in zip(names, plain, strict=True):
-        try:
-            values = table_column(column, participants, subjects)
-            term = _term(column, values, subjects, name.endswith(_CATEGORY))
-            terms.append(term)
-            blocks.append(term.columns(values, subjects))
-        except ArgumentError as problem:
-            problems.append(problem)
-    if problems:
-        raise _all_of(problems, argument)
-    Z = np.hstack(blocks)
+        text = f"must be unique names of columns; found {', '.join(names) or 'none'}"
+        raise ArgumentError(argument, text)
+    terms = _of_all(lambda name: Term.of(name, participants, subjects), names, argument)
+    Z = columns_of(terms, participants, subjects, argument)
+    # Residuals of fewer subjects than columns and mean would all be 0.
     if Z.shape[1] + 2 > len(Z):
-        made = f"{as_reference(argument)} make {Z.shape[1]} columns; {len(Z)} subjects are too few for them: use fewer"
-        raise ArgumentError(argument, None, made)
-    for i in range(1, len(terms) + 1):
-        sofar = np.hstack(blocks[:i])
-        if np.linalg.matrix_rank(sofar / np.linalg.norm(sofar, axis=0), tol=1e-8) < sofar.shape[1]:
-            last, before = (
-                literal(repr(terms[i - 1].name)),
-                ", ".join(repr(term.name) for term in terms[: i - 1]),
-            )
-            raise _wrong(
-                f"covariate {last} cannot be distinguished from {literal(before)} in these subjects: leave one out",
+        text = f"make {Z.shape[1]} columns; {len(Z)} subjects are too few for them: use fewer"
+        raise ArgumentError(argument, text)
+    # One by one, to name the first that depends on those before it.
+    for n_terms in range(1, len(terms) + 1):
+        columns = columns_of(terms[:n_terms], participants, subjects, argument)
+        scaled_columns = columns / np.linalg.norm(columns, axis=0)
+        if np.linalg.matrix_rank(scaled_columns, tol=RANK_TOLERANCE) < columns.shape[1]:
+            earlier = ", ".join(repr(term.name) for term in terms[: n_terms - 1])
+            raise ArgumentError(
                 argument,
+                f"{terms[n_terms - 1].name!r} cannot be distinguished from {earlier} in these "
+                "subjects: leave one out",
             )
     return Coded(tuple(terms), Z)
 
 
-def check_left(terms: Sequence[Term], taken: Sequence[str]) -> None:
-    """Refuse covariates among columns whose effects were taken out already."""
+def check_left(terms: Sequence[Term], harmonized: Sequence[str]) -> None:
+    """Refuse covariates among columns whose effects are removed already."""
     for term in terms:
-        if term.name in taken:
-            raise _wrong(
-                f"covariate {literal(repr(term.name))} is already harmonized: leave it out"
-            )
+        if term.name in harmonized:
+            raise ArgumentError("covariates", f"{term.name!r} is already harmonized: leave it out")
 
 
 def columns_of(
@@ -458,18 +443,24 @@ def columns_of(
     subjects: Sequence[str],
     argument: str = "covariates",
 ) -> np.ndarray:
-    """Centred columns of subjects, new or not; whatever is wrong with any covariate is said at
-    once.
-    """
-    problems, blocks = [], []
-    for term in terms:
-        try:
-            blocks.append(term.columns(table_column(term.name, participants, subjects), subjects))
-        except ArgumentError as problem:
-            problems.append(problem)
-    if problems:
-        raise _all_of(problems, argument)
+    """Return centred columns of subjects, new or not."""
+    # Zero columns for no terms, so that ComBat without covariates needs no case of its own.
+    blocks = _of_all(lambda term: term.columns(participants, subjects), terms, argument)
     return np.hstack([np.zeros((len(subjects), 0)), *blocks])
+
+
+def _of_all(function: Callable[[Any], Any], items: Sequence[Any], argument: str) -> list[Any]:
+    """Return the function of all items, or raise one error with the problems of all of them."""
+    values = []
+    messages = []
+    for item in items:
+        try:
+            values.append(function(item))
+        except ArgumentError as error:
+            messages.append(str(error.message))
+    if messages:
+        raise ArgumentError(argument, "; ".join(messages))
+    return values
 
 
 def is_category(name: str, cells: Sequence[str]) -> bool:
@@ -477,89 +468,49 @@ def is_category(name: str, cells: Sequence[str]) -> bool:
     return name.lower() in CATEGORIES or not any(map(is_number, cells))
 
 
-def _term(name: str, values: Sequence[Any], subjects: Sequence[str], category: bool) -> Term:
-    cells = cells_of(name, values, subjects)
-    levels = None
-    commas = (
-        all(is_number(cell.replace(",", ".")) for cell in cells) and name.lower() not in CATEGORIES
-    )
-    if category or (is_category(name, cells) and not commas):
-        levels = tuple(sorted(set(cells)))
-    columns = _dummies(cells, levels) if levels else _numbers(name, cells, subjects)[:, None]
-    if np.ptp(columns, axis=0).max(initial=0) == 0:
-        raise _wrong(
-            f"covariate {literal(repr(name))} is {literal(cells[0])} in all subjects: leave it out"
-        )
-    span = () if levels else (float(columns.min()), float(columns.max()))
-    return Term(name, levels, tuple(columns.mean(axis=0).tolist()), span)
-
-
-def table_column(
-    name: str, participants: Mapping[str, Any], subjects: Sequence[str]
-) -> Sequence[Any]:
-    """A column of the participants' table, one value per subject."""
+def cells_of(name: str, participants: Mapping[str, Any], subjects: Sequence[str]) -> list[str]:
+    """Return a column of the participants table as text, one value per subject, none missing."""
+    problem = None
+    # Numbers are written in one way, whatever their type.
+    cells = [cell_text(value) for value in participants.get(name, ())]
+    missing = [name for name, cell in zip(subjects, cells, strict=False) if is_missing(cell)]
     if name not in participants:
-        known = (
-            ", ".join(repr(str(column)) for column in participants if column != "participant_id")
-            or "none"
-        )
-        if known == "none":
-            raise _wrong(
-                f"covariate {literal(repr(name))} needs {{participants}}, a table with that column"
-            )
-        text = (
-            f"the participants table has no column {name!r} for a covariate; its columns: {known}"
-        )
-        raise _wrong(literal(text))
-    values = participants[name]
-    if len(values) != len(subjects):
-        text = f"column {name!r} of the participants table has {len(values)} values for {len(subjects)} subjects"
-        raise _wrong(literal(text))
-    return values
-
-
-def cells_of(name: str, values: Sequence[Any], subjects: Sequence[str]) -> list[str]:
-    """Values as text, numbers written one way; none missing."""
-    cells = [cell_text(value) for value in values]
-    missing = [i for i, cell in enumerate(cells) if is_missing(cell)]
-    if missing:
-        who = "subject" if len(missing) == 1 else "subjects"
-        who = f"{who} {some([subjects[i] for i in missing], len(missing))}"  # all of them, for {exclude}
-        raise _wrong(
-            f"covariate {literal(repr(name))} is missing for {who}: fill it in or leave them out{_SKIP}"
-        )
+        columns = [str(column) for column in participants if column != "participant_id"]
+        names = ", ".join(columns) or "none, so give participants"
+        problem = f"is not a column of the participants table; its columns: {names}"
+    elif len(cells) != len(subjects):
+        problem = f"has {len(cells)} values for {len(subjects)} subjects"
+    elif missing:
+        # All of them, so that users can copy the names to --exclude.
+        listed = some(missing, len(missing))
+        problem = f"is missing for {listed}: fill it in or leave them out {SKIP}"
+    if problem is not None:
+        raise ArgumentError("covariates", f"{name!r} {problem}")
     return cells
 
 
 def _numbers(name: str, cells: Sequence[str], subjects: Sequence[str]) -> np.ndarray:
-    wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
+    """Return (n_subjects, 1) the numbers that the cells must be."""
+    wrong = [row for row, cell in enumerate(cells) if not is_number(cell)]
     if wrong:
-        cell, who = literal(repr(cells[wrong[0]])), people(wrong, subjects)
-        remedy = f"if it is a category, fit with {literal(name)}{_CATEGORY}"
-        if all(is_number(cells[i].replace(",", ".")) for i in wrong):
-            remedy = "write a decimal point, not a comma"
-        raise _wrong(
-            f"covariate {literal(repr(name))} contains numbers, but {cell} in {who}; {remedy}"
+        advice = f"if it is a category, fit with {name}{CATEGORY}"
+        if all(is_number(cells[row].replace(",", ".")) for row in wrong):
+            advice = "write a decimal point, not a comma"
+        raise ArgumentError(
+            "covariates",
+            f"{name!r} contains numbers, but {shown(cells[wrong[0]])} in "
+            f"{people(wrong, subjects)}; {advice}",
         )
-    return np.array([float(cell) for cell in cells])
+    return np.array([[float(cell)] for cell in cells])
 
 
 def _dummies(cells: Sequence[str], levels: Sequence[str]) -> np.ndarray:
-    """One 0/1 column per category but the first."""
-    return np.array([[float(cell == level) for level in levels[1:]] for cell in cells]).reshape(
-        len(cells), -1
-    )
+    """Return one 0/1 column per category but the first."""
+    is_level = np.array(cells)[:, None] == np.array(levels[1:], dtype=str)
+    return is_level.astype(np.float64)
 
 
-def people(numbers: Sequence[int], subjects: Sequence[str]) -> str:
-    return f"{'subject' if len(numbers) == 1 else 'subjects'} {some([subjects[i] for i in numbers], 10)}"
-
-
-def _wrong(text: str, argument: str = "covariates") -> ArgumentError:
-    """A covariate cannot be used; the text says which and why."""
-    return ArgumentError(argument, None, text[0].upper() + text[1:])
-
-
-def _all_of(problems: Sequence[ArgumentError], argument: str) -> ArgumentError:
-    """What is wrong with several covariates, as one error."""
-    return ArgumentError(argument, None, ". ".join(problem.expected for problem in problems))
+def people(rows: Sequence[int], subjects: Sequence[str]) -> str:
+    """Return "subject 3", or "subjects 3, 4 and 7 more"."""
+    noun = "subject" if len(rows) == 1 else "subjects"
+    return f"{noun} {some([subjects[row] for row in rows], MOST_LISTED)}"

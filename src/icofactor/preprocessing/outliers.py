@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 from icofactor.preprocessing.temporal import checked_mask
 
+# 3 × 1.4826: three standard deviations, had the values a normal distribution.
 LIMIT = 4.4478
-"""3 × 1.4826: three standard deviations, had the values a normal distribution."""
 
 
 @overload
@@ -53,70 +53,41 @@ def limit_outliers(
     >>> limit_outliers(np.array([[1.0, 2.0, 3.0, 4.0, 100.0]]), n_deviations=3)
     array([[1., 2., 3., 4., 6.]])
     """
-    if isinstance(Xs, Cohort):
-        used = Xs.mask if mask is None else mask
-        limited = _limited(np.asarray(Xs.X), n_deviations, used)
-        changed = int(np.count_nonzero(limited != np.asarray(Xs.X)))
-        return after(
-            Xs,
-            "limit_outliers",
-            X=limited,
-            n_deviations=float(n_deviations),
-            n_values_limited=changed,
-        )
-    return _limited(np.asarray(Xs), n_deviations, mask)
+    if not isinstance(Xs, Cohort):
+        return _limited(np.asarray(Xs), n_deviations, mask)
+    values = np.asarray(Xs.X)
+    limited = _limited(values, n_deviations, Xs.mask if mask is None else mask)
+    step = {
+        "step": "limit_outliers",
+        "icofactor": __version__,
+        "n_deviations": float(n_deviations),
+        "n_values_limited": int(np.count_nonzero(limited != values)),
+    }
+    steps = [*Xs.provenance.get("preprocessing", []), step]
+    return replace(Xs, X=limited, provenance={**Xs.provenance, "preprocessing": steps})
 
 
 def _limited(values: NDArray[Any], n_deviations: float, mask: ArrayLike | None) -> NDArray[Any]:
+    """Return the limited values of subjects × sites; sites outside the mask do not change."""
     if values.ndim != 2:
-        raise ArgumentError(
-            "Xs", Phrase(f"shape {values.shape}"), "an array of two dimensions, subjects × sites"
-        )
+        text = f"must be an array of subjects × sites; found shape {values.shape}"
+        raise ArgumentError("Xs", text)
     if not n_deviations > 0:
-        raise ArgumentError("n_deviations", n_deviations, "positive")
-    used = slice(None) if mask is None else np.flatnonzero(checked_mask(mask, values.shape[1]))
-    out = values.astype(np.result_type(values, np.float32), copy=True)
-    for number, row in enumerate(out):
-        some = row[used]
-        if not np.isfinite(some).all():
-            raise ArgumentError(
-                "Xs", None, f"finite at every site in use; row {number} contains NaN or infinity"
-            )
-        middle = np.median(some)
-        deviation = np.median(np.abs(some - middle))
-        if deviation == 0 and some.max() > some.min():
+        raise ArgumentError("n_deviations", f"must be above 0; found {shown(n_deviations)}")
+    sites = slice(None) if mask is None else np.flatnonzero(checked_mask(mask, values.shape[1]))
+    limited = values.astype(np.result_type(values, np.float32), copy=True)
+    for number, row in enumerate(limited):
+        used = row[sites]
+        is_finite = np.isfinite(used).all()
+        median = np.median(used)
+        deviation = np.median(np.abs(used - median)) if is_finite else np.nan
+        if not is_finite or (deviation == 0 and used.max() > used.min()):
             raise ArgumentError(
                 "Xs",
-                None,
-                f"More than half of row {number} has the same value {middle:g}, so outliers cannot be measured. "
-                "Leave the medial wall out with mask",
+                f"must be finite at every site in use, and differ at more than half of them; row "
+                f"{number} has a median of {median:g} and a deviation of {deviation:g}: leave the "
+                "medial wall out with mask",
             )
-        row[used] = np.clip(
-            some, middle - n_deviations * deviation, middle + n_deviations * deviation
-        )
-    return out
-
-
-def after(
-    cohort: Cohort, step: str, *, X: Any, changes: dict[str, Any] | None = None, **settings: Any
-) -> Cohort:
-    """The cohort after a step of preprocessing, with its name and settings added to
-    provenance["preprocessing"].
-
-    Parameters
-    ----------
-    X : the new values.
-    changes : other attributes that the step changed, e.g. sites and mask after resampling.
-    settings : what the step was told, as JSON would hold it.
-    """
-    steps = [
-        *cohort.provenance.get("preprocessing", []),
-        {"step": step, "icofactor": __version__, **settings},
-    ]
-    changed = {"truth": None} if changes and "sites" in changes else {}
-    return replace(
-        cohort,
-        X=X,
-        provenance={**cohort.provenance, "preprocessing": steps},
-        **{**changed, **(changes or {})},
-    )
+        margin = n_deviations * deviation
+        row[sites] = np.clip(used, median - margin, median + margin)
+    return limited

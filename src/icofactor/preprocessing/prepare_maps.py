@@ -1,11 +1,9 @@
-"""Outliers, smoothing and resampling of whole cohorts, some subjects at a time, into a cohort
-store.
-"""
+"""Outliers, smoothing and resampling of whole cohorts into a store, some subjects at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,10 @@ from numpy.typing import NDArray
 
 from icofactor import __version__
 from icofactor.cohort.cohort import Cohort
-from icofactor.cohort.store.create import append_store, create_store
+from icofactor.cohort.store.create import append_store, create_store, subjects_per_file
 from icofactor.cohort.store.read import StoredCohort
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
+from icofactor.preprocessing.finished_maps import SUBJECTS_AT_ONCE
 from icofactor.preprocessing.hcp import MOSTLY
 from icofactor.preprocessing.outliers import limit_outliers
 from icofactor.preprocessing.resampling import Resampler
@@ -26,8 +25,6 @@ from icofactor.progress import Stages
 from icofactor.sphere.names import MESHES, hemispheres, mesh_known_as, mesh_name_of
 from icofactor.sphere.sites import Sites
 
-# Subjects whose maps are held together.
-_BLOCK = 64
 AnyCohort = Cohort | StoredCohort
 Maps = NDArray[Any]
 
@@ -90,205 +87,195 @@ def prepare_cohort(
     ...     print(stored.X.shape)
     (5, 642)
     """
-    plan = _plan(cohort, changes)
-    blocks = _blocks(cohort, plan, progress)
-    return (
-        append_store(out, blocks)
-        if append
-        else create_store(out, blocks, overwrite=overwrite, dtype=dtype)
+    # In this order: an outlier would be spread by smoothing, and resampling needs less of it.
+    changed = _Changed(cohort.sites, cohort.mask)
+    if changes.limit is not None:
+        _limit(changed, changes.limit)
+    if changes.fwhm is not None:
+        _smooth(changed, cohort, changes)
+    if changes.resample_to is not None:
+        _resample(changed, cohort, changes)
+    blocks = _blocks(cohort, changed, progress)
+    if append:
+        return append_store(out, blocks)
+    n_together = subjects_per_file(len(cohort))
+    return create_store(
+        out,
+        blocks,
+        overwrite=overwrite,
+        chunk_subjects=n_together,
+        dtype=dtype,
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    transforms: list[Callable[[Maps], Maps]]
-    steps: list[dict[str, Any]]
+@dataclass
+class _Changed:
+    """The sites after all changes, and the changes: all weights are made before a map is read."""
+
     sites: Sites
     mask: NDArray[np.bool_] | None
+    functions: list[Callable[[Maps], Maps]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, function: Callable[[Maps], Maps], **step: Any) -> None:
+        """Add a change of maps, and its record for the provenance."""
+        self.functions.append(function)
+        self.steps.append({**step, "icofactor": __version__})
 
 
-def _plan(cohort: AnyCohort, changes: Changes) -> _Plan:
-    """Make all weights before the first map is read."""
-    sites, mask = cohort.sites, cohort.mask
-    transforms: list[Callable[[Maps], Maps]] = []
-    steps: list[dict[str, Any]] = []
-    if changes.limit is not None:
-        transforms.append(_limiter(changes.limit, cohort.mask))
-        steps.append({"step": "limit_outliers", "n_deviations": changes.limit, "over": "subject"})
-    if changes.fwhm is not None:
-        transforms.append(_by_side(cohort, _smoothers(cohort, changes)))
-        steps.append(
-            {"step": "smooth", "fwhm_mm": changes.fwhm, "kernel": "geodesic Gaussian, by area"}
-        )
-    nested = _nested(cohort, changes)
-    if nested is not None:
-        transforms.append(lambda X: X[:, nested])
-        sites = Sites.named(str(changes.resample_to), hemi=cohort.hemisphere)
-        mask = None if cohort.mask is None else cohort.mask[nested]
-        about = {"from": mesh_name_of(cohort.sites), "to": changes.resample_to, "method": "nested"}
-        steps.append({"step": "resample", **about})
-    elif changes.resample_to is not None:
-        resamplers = _resamplers(cohort, changes)
-        transforms.append(_by_side(cohort, resamplers))
-        parts = [Sites.from_file(one.target_sphere) for one in resamplers.values()]
-        sites = parts[0] if len(parts) == 1 else Sites.both(*parts)
-        covered = np.concatenate([one.coverage >= MOSTLY for one in resamplers.values()])
-        mask = None if cohort.mask is None else covered
-        steps.append(
-            {
-                "step": "resample",
-                "from": mesh_name_of(cohort.sites),
-                "to": changes.resample_to,
-                "method": changes.method,
-            }
-        )
-    return _Plan(transforms, [{**step, "icofactor": __version__} for step in steps], sites, mask)
+def _limit(changed: _Changed, limit: float) -> None:
+    mask = changed.mask
+    changed.add(
+        lambda X: limit_outliers(X, limit, mask=mask),
+        step="limit_outliers",
+        n_deviations=limit,
+        over="subject",
+    )
 
 
-def _blocks(cohort: AnyCohort, plan: _Plan, progress: bool) -> Iterator[Cohort]:
-    earlier = cohort.provenance.get("preprocessing", [])
-    provenance = {**cohort.provenance, "preprocessing": [*earlier, *plan.steps]}
-    with Stages(progress).stage("prepare") as show:
-        for first in range(0, len(cohort), _BLOCK):
-            some = slice(first, first + _BLOCK)
-            X = np.asarray(cohort.X[some])
-            for transform in plan.transforms:
-                X = transform(X)
-            if plan.mask is not None:
-                X = np.where(plan.mask, X, 0).astype(np.float32)
-            yield Cohort(
-                X=X,
-                subjects=cohort.subjects[some],
-                sites=plan.sites,
-                mask=plan.mask,
-                hemisphere=cohort.hemisphere,
-                modality=cohort.modality,
-                units=cohort.units,
-                participants={
-                    name: np.asarray(values)[some] for name, values in cohort.participants.items()
-                },
-                provenance=provenance,
-            )
-            show((first + len(X)) / len(cohort))
-
-
-def _limiter(limit: float, mask: NDArray[np.bool_] | None) -> Callable[[Maps], Maps]:
-    return lambda X: limit_outliers(X, limit, mask=mask)
-
-
-def _by_side(cohort: AnyCohort, steps: Mapping[str, Any]) -> Callable[[Maps], Maps]:
-    """One transformer per hemisphere, left columns first."""
-    half = cohort.sites.hemisphere
-    columns = [np.flatnonzero(half == number) for number in np.unique(half)]
-
-    def transform(X: Maps) -> Maps:
-        pairs = zip(columns, steps.values(), strict=True)
-        return np.concatenate(
-            [step.transform(np.ascontiguousarray(X[:, where])) for where, step in pairs], axis=1
-        )
-
-    return transform
-
-
-def _regions(cohort: AnyCohort) -> dict[str, NDArray[np.bool_] | None]:
-    """Side → the vertices in use."""
-    sides = hemispheres(cohort.hemisphere, "hemisphere")
-    half = cohort.sites.hemisphere
-    numbers = np.unique(half)
-    mask = cohort.mask
-    return {
-        side: None if mask is None else mask[half == number]
-        for side, number in zip(sides, numbers, strict=True)
-    }
-
-
-def _smoothers(cohort: AnyCohort, changes: Changes) -> dict[str, SurfaceSmoother]:
+def _smooth(changed: _Changed, cohort: AnyCohort, changes: Changes) -> None:
     _check_whole(cohort, "smoothed")
     regions = _regions(cohort)
     surfaces: tuple[Any, ...] | None = changes.surfaces
-    if surfaces is None:
-        if cohort.sites.name != "fsaverage5":
-            raise ArgumentError(
-                "surfaces",
-                None,
-                f"the midthickness surfaces to smooth along, {' and '.join(regions)}: only those of fsaverage5 are at "
-                f"hand, and these are {cohort.sites!r}",
-            )
+    if surfaces is None and cohort.sites.name == "fsaverage5":
         surfaces = tuple(_fsaverage5_middle(side) for side in regions)
-    if len(surfaces) != len(regions):
+    if surfaces is None or len(surfaces) != len(regions):
         raise ArgumentError(
-            "surfaces", Phrase(str(len(surfaces))), f"{len(regions)}, {' and '.join(regions)}"
+            "surfaces",
+            f"must be the midthickness surfaces to smooth along, {' and '.join(regions)}; found "
+            f"{shown(surfaces)} for {cohort.sites!r}. Only those of fsaverage5 are in icofactor",
         )
-    found = {
-        side: SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side])
+    smoothers = [
+        SurfaceSmoother(surface, fwhm=changes.fwhm, roi=regions[side]).fit()
         for side, surface in zip(regions, surfaces, strict=True)
-    }
-    for smoother in found.values():
-        smoother.fit()
-    return found
+    ]
+    changed.add(
+        _by_side(cohort, smoothers),
+        step="smooth",
+        fwhm_mm=changes.fwhm,
+        kernel="geodesic Gaussian, by area",
+    )
 
 
 def _fsaverage5_middle(side: str) -> tuple[Maps, Maps]:
-    """Coordinates half way between white and pial, and faces, of nilearn's embedded fsaverage5."""
+    """Return the middle between white and pial, and faces, of nilearn's embedded fsaverage5."""
     from nilearn.datasets import load_fsaverage
 
     meshes = load_fsaverage("fsaverage5")
-    white, pial = meshes["white_matter"].parts[side], meshes["pial"].parts[side]
-    return (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2, np.asarray(
-        white.faces
-    )
+    white = meshes["white_matter"].parts[side]
+    pial = meshes["pial"].parts[side]
+    middle = (np.asarray(white.coordinates) + np.asarray(pial.coordinates)) / 2
+    return middle, np.asarray(white.faces)
+
+
+def _resample(changed: _Changed, cohort: AnyCohort, changes: Changes) -> None:
+    _check_whole(cohort, "resampled")
+    source = mesh_name_of(cohort.sites)
+    record = {"step": "resample", "from": source, "to": changes.resample_to}
+    columns = _nested(cohort, changes)
+    if columns is not None:
+        changed.add(lambda X: X[:, columns], **record, method="nested")
+        changed.sites = Sites.named(str(changes.resample_to), hemi=cohort.hemisphere)
+        if cohort.mask is not None:
+            changed.mask = cohort.mask[columns]
+        return
+    if changes.spheres is None:
+        raise ArgumentError(
+            "spheres",
+            "is missing: the folder with registered spheres, from HCPpipelines or TemplateFlow "
+            "(global/templates/standard_mesh_atlases/resample_fsaverage)",
+        )
+    if source not in MESHES:
+        text = f"needs maps on fsaverage or fs_LR 32k; these are on {cohort.sites!r}"
+        raise ArgumentError("resample_to", text)
+    resamplers = []
+    for side, region in _regions(cohort).items():
+        meshes = (source, str(changes.resample_to))
+        old, new = find_meshes(changes.spheres, side, meshes, areas=changes.method == "adaptive")
+        spheres = (old.sphere, new.sphere)
+        resamplers.append(Resampler(*spheres, changes.method, old.areas, new.areas, region).fit())
+    changed.add(_by_side(cohort, resamplers), **record, method=changes.method)
+    sites = [Sites.from_file(resampler.target_sphere) for resampler in resamplers]
+    changed.sites = sites[0] if len(sites) == 1 else Sites.both(*sites)
+    if cohort.mask is not None:
+        coverage = np.concatenate([resampler.coverage for resampler in resamplers])
+        changed.mask = coverage >= MOSTLY
 
 
 def _nested(cohort: AnyCohort, changes: Changes) -> NDArray[np.int64] | None:
-    """The columns at the vertices of a coarser mesh, which fsaverage6 and 7 begin with; None: needs
-    spheres.
+    """Return the columns at the vertices of a coarser fsaverage mesh; None if spheres are needed.
+
+    fsaverage6 and 7 begin with the vertices of fsaverage5.
     """
-    source, target = (
-        mesh_known_as(name) for name in (mesh_name_of(cohort.sites), str(changes.resample_to))
-    )
-    if (
-        changes.spheres is not None
-        or source is None
-        or target is None
-        or source.name != cohort.sites.name
-    ):
+    source = mesh_known_as(mesh_name_of(cohort.sites))
+    target = mesh_known_as(str(changes.resample_to))
+    if changes.spheres is not None or source is None or target is None:
         return None
-    if source.level is None or target.level is None or not 5 <= target.level < source.level:
+    # A mesh in another numbering has another name.
+    if source.name != cohort.sites.name or source.level is None or target.level is None:
         return None
-    _check_whole(cohort, "resampled")
+    if not 5 <= target.level < source.level:
+        return None
     starts = range(0, cohort.sites.n, source.n_vertices)
     return np.concatenate([np.arange(start, start + target.n_vertices) for start in starts])
 
 
-def _resamplers(cohort: AnyCohort, changes: Changes) -> dict[str, Resampler]:
-    _check_whole(cohort, "resampled")
-    if changes.spheres is None:
-        raise ArgumentError(
-            "spheres",
-            None,
-            "{spheres} is missing: give the folder with registered spheres, from HCPpipelines or TemplateFlow "
-            "(global/templates/standard_mesh_atlases/resample_fsaverage)",
-        )
-    regions = _regions(cohort)
-    source = mesh_name_of(cohort.sites)
-    if source not in MESHES:
-        what = f"{{resample_to={changes.resample_to!r}}}: only fsaverage and fs_LR 32k can be resampled"
-        raise ArgumentError("resample_to", None, f"{what}, not {cohort.sites!r}")
-    found = {}
-    for side, region in regions.items():
-        meshes = (source, str(changes.resample_to))
-        old, new = find_meshes(changes.spheres, side, meshes, areas=changes.method == "adaptive")
-        found[side] = Resampler(
-            old.sphere, new.sphere, changes.method, old.areas, new.areas, region
-        ).fit()
-    return found
-
-
 def _check_whole(cohort: AnyCohort, done: str) -> None:
+    """Refuse maps on faces, or on part of the vertices."""
     sites = cohort.sites
     if sites.on != "vertices" or sites.n != sites.n_mesh:
-        raise ArgumentError(
-            "cohort",
-            None,
-            f"Only maps on all vertices of a mesh can be {done}; these are on {sites!r}",
-        )
+        text = f"must have maps on all vertices of a mesh to be {done}; these are on {sites!r}"
+        raise ArgumentError("cohort", text)
+
+
+def _regions(cohort: AnyCohort) -> dict[str, NDArray[np.bool_] | None]:
+    """Return side → the vertices in use, None for all."""
+    sides = hemispheres(cohort.hemisphere, "hemisphere")
+    if cohort.mask is None:
+        return dict.fromkeys(sides)
+    half = cohort.sites.hemisphere
+    numbers = np.unique(half)
+    return {side: cohort.mask[half == number] for side, number in zip(sides, numbers, strict=True)}
+
+
+def _by_side(cohort: AnyCohort, transformers: Sequence[Any]) -> Callable[[Maps], Maps]:
+    """Return a function that applies one transformer per hemisphere, left columns first."""
+    half = cohort.sites.hemisphere
+    columns = [np.flatnonzero(half == number) for number in np.unique(half)]
+
+    def transform(X: Maps) -> Maps:
+        parts = [
+            transformer.transform(np.ascontiguousarray(X[:, side_columns]))
+            for side_columns, transformer in zip(columns, transformers, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    return transform
+
+
+def _blocks(cohort: AnyCohort, changed: _Changed, progress: bool) -> Iterator[Cohort]:
+    """Yield the changed cohort, some subjects at a time."""
+    steps = [*cohort.provenance.get("preprocessing", []), *changed.steps]
+    provenance = {**cohort.provenance, "preprocessing": steps}
+    with Stages(progress).stage("prepare") as show:
+        for first in range(0, len(cohort), SUBJECTS_AT_ONCE):
+            rows = slice(first, first + SUBJECTS_AT_ONCE)
+            X = np.asarray(cohort.X[rows])
+            for function in changed.functions:
+                X = function(X)
+            # Masked sites may hold NaN, which stores refuse.
+            if changed.mask is not None:
+                X = np.where(changed.mask, X, 0).astype(np.float32)
+            table = cohort.participants.items()
+            yield Cohort(
+                X=X,
+                subjects=cohort.subjects[rows],
+                sites=changed.sites,
+                mask=changed.mask,
+                hemisphere=cohort.hemisphere,
+                modality=cohort.modality,
+                units=cohort.units,
+                participants={name: np.asarray(values)[rows] for name, values in table},
+                provenance=provenance,
+            )
+            show((first + len(X)) / len(cohort))

@@ -1,4 +1,4 @@
-"""ReHo: how alike the series of a vertex and of its neighbours on the mesh run (Kendall's W)."""
+"""ReHo: concordance (Kendall's W) of the series of a vertex and of its neighbours on the mesh."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from icofactor.checks import Whole, check_value
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.preprocessing.temporal import Bools, checked_series
 from icofactor.sphere.operators import adjacency
 from icofactor.sphere.triangles import check_faces
 
-# Rows ranked and volumes summed together: bounds the memory beside the series and their ranks.
-_ROWS, _VOLUMES = 1024, 128
+# Rows that are ranked, and volumes that are summed, at once: bounds the memory beside the series.
+ROWS_AT_ONCE = 1024
+VOLUMES_AT_ONCE = 128
 
 
 def reho(
@@ -65,26 +66,28 @@ def reho(
     >>> faces = ico.Sites.named("fsaverage3").triangles
     >>> series = np.random.default_rng(0).standard_normal((642, 50))
     >>> concordance = reho(series, faces)
-    >>> concordance.shape, bool(concordance.mean() < 0.2)  # noise does not agree with its neighbours
+    >>> concordance.shape, bool(concordance.mean() < 0.2)  # noise differs from its neighbours
     ((642,), True)
     """
-    values, used = checked_series(series, mask=mask)
-    around = ring_incidence(faces, len(values), rings)
-    ranks, ties = _centred_ranks(values, used)
-    n = values.shape[1]
-    m = (around @ used.astype(np.int64)).astype(np.float64)
-    squares = _sum_of_squares(around, ranks)
-    most = m**2 * (float(n) ** 3 - n)
+    values, is_used = checked_series(series, mask=mask)
+    neighbours = ring_incidence(faces, len(values), rings)
+    ranks, ties = _centred_ranks(values, is_used)
+    n = float(values.shape[1])
+    m = (neighbours @ is_used.astype(np.int64)).astype(np.float64)
+    largest = m**2 * (n**3 - n)
     if tie_correction:
-        most -= m * (around @ ties)
-    alone = ~used | (m < 2)
-    out = np.divide(3 * squares, most, out=np.zeros(len(values)), where=~alone & (most > 0))
-    return np.clip(out, 0.0, 1.0)
+        largest -= m * (neighbours @ ties)
+    # Ranks are doubled, so the sum of squares is 4 times that of the formula.
+    squares = 3 * _sum_of_squares(neighbours, ranks)
+    is_defined = is_used & (m >= 2) & (largest > 0)
+    concordance = np.divide(squares, largest, out=np.zeros(len(values)), where=is_defined)
+    return np.clip(concordance, 0.0, 1.0)
 
 
 def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_array:
-    """Matrix of shape (n_vertices, n_vertices) with ones: row v marks v and the vertices within
-    `rings` edges of it.
+    """Return a matrix of shape (n_vertices, n_vertices) with ones for neighbours.
+
+    Row v marks v and the vertices within `rings` edges of it.
 
     Examples
     --------
@@ -96,15 +99,13 @@ def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_
     check_value("rings", rings, Whole(1))
     triangles = check_faces(faces)
     if triangles.max() != n_vertices - 1:
-        found = Phrase(f"{triangles.min()} to {triangles.max()}")
         raise ArgumentError(
-            "faces", found, f"numbers of vertices, 0 to {n_vertices - 1}, the rows of the series"
+            "faces",
+            f"must be numbers of vertices, 0 to {n_vertices - 1}, the rows of the series; found "
+            f"{triangles.min()} to {triangles.max()}",
         )
-    step = _ones(
-        sparse.csr_array(
-            adjacency(triangles, n_vertices) + sparse.eye_array(n_vertices, dtype=np.int32)
-        )
-    )
+    itself = sparse.eye_array(n_vertices, dtype=np.int32)
+    step = _ones(sparse.csr_array(adjacency(triangles, n_vertices) + itself))
     reach = step
     for _ in range(rings - 1):
         reach = _ones(reach @ step)
@@ -112,44 +113,60 @@ def ring_incidence(faces: ArrayLike, n_vertices: int, rings: int) -> sparse.csr_
 
 
 def _ones(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Set all entries to 1, in place."""
     matrix.sum_duplicates()
     matrix.data[:] = 1
     return matrix
 
 
-def _centred_ranks(values: NDArray[Any], used: Bools) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """2·rank − (n+1) of every row, whole numbers also for ties; and Σ(t³−t) over its groups of
-    equal values.
+def _centred_ranks(
+    values: NDArray[Any], is_used: Bools
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return 2·rank − (n+1) of every row, and Σ(t³−t) over its groups of t equal values.
+
+    The doubled ranks are whole numbers also for ties.
     """
     n = values.shape[1]
     ranks = np.zeros(values.shape, dtype=np.int16 if n < 2**15 else np.int32)
     ties = np.zeros(len(values))
-    rows = np.flatnonzero(used)
-    for first in range(0, len(rows), _ROWS):
-        some = rows[first : first + _ROWS]
-        block = values[some]
+    used_rows = np.flatnonzero(is_used)
+    for first in range(0, len(used_rows), ROWS_AT_ONCE):
+        rows = used_rows[first : first + ROWS_AT_ONCE]
+        block = values[rows]
         order = np.argsort(block, axis=1)
         ordered = np.take_along_axis(block, order, axis=1)
-        place = np.broadcast_to(np.arange(n), block.shape)
-        new = np.ones(block.shape, dtype=bool)
-        np.not_equal(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
-        start = stop = place
-        if not new.all():
-            last = np.concatenate([new[:, 1:], np.ones((len(block), 1), dtype=bool)], axis=1)
-            start = np.maximum.accumulate(np.where(new, place, 0), axis=1)
-            stop = np.minimum.accumulate(np.where(last, place, n - 1)[:, ::-1], axis=1)[:, ::-1]
-            # each of a group's t members adds t² − 1
-            ties[some] = np.sum((stop - start + 1.0) ** 2 - 1, axis=1)
-        centred = np.empty_like(ranks, shape=block.shape)
-        np.put_along_axis(centred, order, (start + stop + (1 - n)).astype(centred.dtype), axis=1)
-        ranks[some] = centred
+        start = stop = np.broadcast_to(np.arange(n), block.shape)
+        is_start = np.ones(block.shape, dtype=bool)
+        np.not_equal(ordered[:, 1:], ordered[:, :-1], out=is_start[:, 1:])
+        # Without ties, every value is a group of its own.
+        if not is_start.all():
+            start, stop = _groups(is_start)
+            # Each of t equal values adds t² − 1.
+            ties[rows] = np.sum((stop - start + 1.0) ** 2 - 1, axis=1)
+        doubled = (start + stop + (1 - n)).astype(ranks.dtype)
+        block_ranks = np.empty_like(doubled)
+        np.put_along_axis(block_ranks, order, doubled, axis=1)
+        ranks[rows] = block_ranks
     return ranks, ties
 
 
-def _sum_of_squares(around: sparse.csr_array, ranks: NDArray[Any]) -> NDArray[np.float64]:
-    """Σ_t (S R)_t² of each vertex, some volumes at a time."""
+def _groups(is_start: Bools) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first and the last position of the group of each position in its row."""
+    n = is_start.shape[1]
+    position = np.arange(n)
+    is_stop = np.ones_like(is_start)
+    is_stop[:, :-1] = is_start[:, 1:]
+    start = np.maximum.accumulate(np.where(is_start, position, 0), axis=1)
+    backwards = np.where(is_stop, position, n - 1)[:, ::-1]
+    stop = np.minimum.accumulate(backwards, axis=1)[:, ::-1]
+    return start, stop
+
+
+def _sum_of_squares(neighbours: sparse.csr_array, ranks: NDArray[Any]) -> NDArray[np.float64]:
+    """Return Σ_t (S R)_t² of each vertex."""
     total = np.zeros(len(ranks))
-    for first in range(0, ranks.shape[1], _VOLUMES):
-        sums = (around @ ranks[:, first : first + _VOLUMES].astype(np.int32)).astype(np.float64)
-        total += np.einsum("vt,vt->v", sums, sums)
+    for first in range(0, ranks.shape[1], VOLUMES_AT_ONCE):
+        block = ranks[:, first : first + VOLUMES_AT_ONCE].astype(np.int32)
+        rank_sums = (neighbours @ block).astype(np.float64)
+        total += np.einsum("vt,vt->v", rank_sums, rank_sums)
     return total

@@ -1,12 +1,9 @@
-"""Carrying maps from one spherical mesh to another that is in register, as Workbench's
-`-metric-resample` does.
+"""Resampling of maps between registered spherical meshes, as by Workbench's `-metric-resample`.
 
 Barycentric: a target vertex takes the three corners of the source triangle it lies in. Adaptive
 (ADAP_BARY_AREA): where the target mesh is coarser, a target vertex takes every source vertex that
-lies in
-the triangles around it, and each source vertex is spread over the targets in proportion to its
-area, so that
-no data are lost.
+lies in the triangles around it, and each source vertex is spread over the targets in proportion to
+its area, so that no data are lost.
 """
 
 from __future__ import annotations
@@ -21,10 +18,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from icofactor.checks import OneOf, check_value
-from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.errors import ArgumentError, FileError, shown
 from icofactor.io.records import Form, Numbers
 from icofactor.preprocessing.templates import find_meshes
-from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
+from icofactor.preprocessing.transformers import (
+    SparseWeights,
+    WeightsTransformer,
+    inverse,
+    scaled,
+    sums,
+)
 from icofactor.sphere.surfaces import Surface, as_areas, as_roi, as_sphere, vertex_areas
 from icofactor.sphere.triangles import Floats, locate_in_mesh
 
@@ -32,8 +35,9 @@ METHODS = ("adaptive", "barycentric")
 # Registered spheres show the same pattern of cortical area per sphere area: correlation 0.97 and
 # more between fs_LR and fsaverage4 to 6, below 0.5 with the undeformed fs_LR sphere or the other
 # hemisphere.
-_REGISTERED = 0.6
-_FLAT_PATTERN = 0.02
+REGISTERED = 0.6
+# Areas whose logarithm varies less than this are those of the spheres themselves.
+FLAT_PATTERN = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,22 +121,26 @@ class Resampler(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """Sparse matrix of shape (n_target, n_source); rows sum to 1, or to 0 where `covered` is
-        False.
+        """Sparse matrix of shape (n_target, n_source).
+
+        Rows sum to 1, or to 0 where `covered` is False.
         """
-        return self._weights().matrix
+        return self._resampling().matrix
 
     @property
     def coverage(self) -> Floats:
         """Share of each target's weight that comes from inside the roi; 1 without a roi."""
-        return self._weights().coverage
+        return self._resampling().coverage
 
     @property
     def covered(self) -> NDArray[np.bool_]:
         """Whether each target gets any data (-valid-roi-out of Workbench)."""
         return self.coverage > 0
 
-    def _weights(self) -> Weights:
+    def _weights(self) -> SparseWeights:
+        return SparseWeights([self.weights])
+
+    def _resampling(self) -> Weights:
         if self.precomputed is not None:
             return self.precomputed
         if "_built" not in self.__dict__:
@@ -162,7 +170,7 @@ class Resampler(WeightsTransformer):
         >>> Resampler.load(path).weights.shape
         (42, 162)
         """
-        _FILE.save(self._weights(), path, overwrite)
+        _FILE.save(self._resampling(), path, overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Resampler:
@@ -204,17 +212,16 @@ def fs_lr_to_fsaverage(
     """
     check_value("method", method, OneOf(METHODS))
     if not source.startswith("fsLR") or not target.startswith("fsaverage"):
-        found = f"{source!r} and {target!r}"
         raise ArgumentError(
-            "source", Phrase(found), "an fs_LR mesh, and {target} an fsaverage mesh"
+            "source",
+            f"must be an fs_LR mesh, and target an fsaverage mesh; found {shown(source)} and "
+            f"{shown(target)}",
         )
     from_atlas = isinstance(roi, str) and roi == "atlas"
-    old, new = find_meshes(
-        folder, hemisphere, (source, target), method == "adaptive", source if from_atlas else None
-    )
-    return Resampler(
-        old.sphere, new.sphere, method, old.areas, new.areas, old.roi if from_atlas else roi
-    )
+    roi_of = source if from_atlas else None
+    old, new = find_meshes(folder, hemisphere, (source, target), method == "adaptive", roi_of)
+    region = old.roi if from_atlas else roi
+    return Resampler(old.sphere, new.sphere, method, old.areas, new.areas, region)
 
 
 def build_weights(
@@ -226,43 +233,42 @@ def build_weights(
     roi: Any = None,
     check_registration: bool = True,
 ) -> Weights:
-    """The weights of `Resampler`, with the same parameters."""
+    """Return the weights of `Resampler`, with the same parameters."""
     check_value("method", method, OneOf(METHODS))
-    source, target = (
-        as_sphere(source_sphere, "source_sphere"),
-        as_sphere(target_sphere, "target_sphere"),
-    )
+    source = as_sphere(source_sphere, "source_sphere")
+    target = as_sphere(target_sphere, "target_sphere")
     if None not in (source.side, target.side) and source.side != target.side:
-        text = f"is of the {source.side} hemisphere, {literal(target.label)} of the {target.side}"
-        raise FileError(source.label, text)
+        raise FileError(
+            source.label,
+            f"is of the {source.side} hemisphere, {target.label} of the {target.side}",
+        )
     if method == "adaptive" and (source_areas is None or target_areas is None):
         raise ArgumentError(
             "source_areas" if source_areas is None else "target_areas",
-            None,
-            "{method='adaptive'} needs {source_areas} and {target_areas}, the vertex areas of the two meshes (for "
-            "standard meshes the va_avg files); {method='barycentric'} does not need them",
+            "is missing: adaptive resampling needs the vertex areas of both meshes (for standard "
+            "meshes the va_avg files); pass --method barycentric (method='barycentric') without",
         )
-    old = None if source_areas is None else as_areas(source_areas, source, "source_areas")
-    new = None if target_areas is None else as_areas(target_areas, target, "target_areas")
+    old_areas = None if source_areas is None else as_areas(source_areas, source, "source_areas")
+    new_areas = None if target_areas is None else as_areas(target_areas, target, "target_areas")
     region = as_roi(roi, source)
     forward = _barycentric(source, target)
-    if check_registration and old is not None and new is not None:
-        _check_registered(source, target, old, new, forward)
+    if check_registration and old_areas is not None and new_areas is not None:
+        _check_registered(source, target, old_areas, new_areas, forward)
+    matrix = forward
     if method == "adaptive":
-        assert old is not None and new is not None
-        raw = _adaptive(forward, sparse.csr_array(_barycentric(target, source).T), old, new)
-    else:
-        raw = forward
-    return _normalised(raw, region, method)
+        assert old_areas is not None and new_areas is not None
+        reverse = sparse.csr_array(_barycentric(target, source).T)
+        matrix = _adaptive(forward, reverse, old_areas, new_areas)
+    return _normalised(matrix, region, method)
 
 
 def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
-    """(n_target, n_source): each target vertex from the corners of the source triangle it lies in."""
+    """Return the (n_target, n_source) weights of the source triangle around each target."""
     triangle, weights = locate_in_mesh(target.coordinates, source.coordinates, source.faces)
     rows = np.repeat(np.arange(target.n), 3)
-    matrix = sparse.csr_array(
-        (weights.ravel(), (rows, source.faces[triangle].ravel())), shape=(target.n, source.n)
-    )
+    columns = source.faces[triangle].ravel()
+    shape = (target.n, source.n)
+    matrix = sparse.csr_array((weights.ravel(), (rows, columns)), shape=shape)
     matrix.eliminate_zeros()
     return matrix
 
@@ -270,22 +276,20 @@ def _barycentric(source: Surface, target: Surface) -> sparse.csr_array:
 def _adaptive(
     forward: sparse.csr_array, reverse: sparse.csr_array, source_areas: Floats, target_areas: Floats
 ) -> sparse.csr_array:
-    """Rows of `reverse` where it holds a source vertex that `forward` lacks, else of `forward`;
-    then area-weighted.
-    """
-    shared = sums(reverse.astype(bool).multiply(forward.astype(bool)).tocsr(), axis=1)
-    lacking = np.diff(reverse.indptr) > shared
-    chosen = sparse.csr_array(scaled(reverse, rows=lacking) + scaled(forward, rows=~lacking))
-    spread = scaled(chosen, rows=target_areas)
-    # each source vertex gives its own area, shared among the targets that use it
+    """Return rows of `reverse` where it has a source that `forward` lacks, by area."""
+    n_shared = sums(reverse.astype(bool).multiply(forward.astype(bool)).tocsr(), axis=1)
+    has_more = np.diff(reverse.indptr) > n_shared
+    combined = scaled(reverse, rows=has_more) + scaled(forward, rows=~has_more)
+    spread = scaled(sparse.csr_array(combined), rows=target_areas)
+    # Each source vertex gives its own area, shared among the targets that use it.
     return scaled(spread, columns=source_areas * inverse(sums(spread, axis=0)))
 
 
-def _normalised(raw: sparse.csr_array, region: NDArray[np.bool_] | None, method: str) -> Weights:
-    """Leave out what lies outside the region, and give every row that is left the sum 1."""
-    inside = scaled(raw, columns=region)
+def _normalised(matrix: sparse.csr_array, region: NDArray[np.bool_] | None, method: str) -> Weights:
+    """Leave out the sources outside the region, and give the rows that remain the sum 1."""
+    inside = scaled(matrix, columns=region)
     total = sums(inside, axis=1)
-    coverage = np.minimum(total * inverse(sums(raw, axis=1)), 1.0)
+    coverage = np.minimum(total * inverse(sums(matrix, axis=1)), 1.0)
     return Weights(scaled(inside, rows=inverse(total)), coverage, method)  # type: ignore[arg-type]
 
 
@@ -298,12 +302,13 @@ def _check_registered(
 ) -> None:
     """Refuse spheres on which cortical area is distributed in unlike ways."""
     agreement = pattern_agreement(source, target, source_areas, target_areas, forward)
-    if agreement is not None and agreement < _REGISTERED:
+    if agreement is not None and agreement < REGISTERED:
         raise FileError(
             source.label,
-            f"does not seem to be in register with {literal(target.label)}: their patterns of vertex area correlate by "
-            f"{agreement:.2f}, those of registered spheres by more than {_REGISTERED}. Use the sphere deformed to the "
-            "other's space, of the same hemisphere; {check_registration=False} resamples anyway",
+            f"does not seem to be in register with {target.label}: their patterns of vertex area "
+            f"correlate by {agreement:.2f}, those of registered spheres by more than {REGISTERED}. "
+            "Use the sphere deformed to the other's space, of the same hemisphere; "
+            "check_registration=False resamples anyway",
         )
 
 
@@ -314,17 +319,16 @@ def pattern_agreement(
     target_areas: Floats,
     forward: sparse.csr_array | None = None,
 ) -> float | None:
-    """Correlation of cortical area per sphere area on two spheres; None if areas are those of the
-    spheres.
-    """
+    """Return the correlation of area patterns; None if areas are those of the spheres."""
     forward = _barycentric(source, target) if forward is None else forward
-    patterns = []
-    for sphere, areas in ((source, source_areas), (target, target_areas)):
-        on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
-        patterns.append(
-            np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12))
-        )
-    carried, own = forward @ patterns[0], patterns[1]
-    if min(carried.std(), own.std()) < _FLAT_PATTERN:
+    source_pattern = forward @ _area_pattern(source, source_areas)
+    target_pattern = _area_pattern(target, target_areas)
+    if min(source_pattern.std(), target_pattern.std()) < FLAT_PATTERN:
         return None
-    return float(np.corrcoef(carried, own)[0, 1])
+    return float(np.corrcoef(source_pattern, target_pattern)[0, 1])
+
+
+def _area_pattern(sphere: Surface, areas: Floats) -> Floats:
+    """Return the logarithm of the cortical area per area on the sphere, at every vertex."""
+    on_sphere = vertex_areas(sphere.coordinates, sphere.faces)
+    return np.log(np.maximum(areas, 1e-6 * areas.max()) / np.maximum(on_sphere, 1e-12))

@@ -17,10 +17,11 @@ from icofactor.maps.adjustment import Adjustment
 from icofactor.maps.blocks import Arrays
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import map_strips
-from icofactor.preprocessing.covariates import Term, solver
+from icofactor.preprocessing.covariates import NOT_FINITE, Term, solver
 
 # The posterior means of γ and δ² are found when no step changes them by more than this share.
-TOLERANCE, MOST_STEPS = 1e-12, 1000
+TOLERANCE = 1e-12
+MOST_STEPS = 1000
 # A site whose standard deviation is smaller, relative to its mean, has the same value in all scans.
 CONSTANT = 1e-12
 
@@ -124,8 +125,7 @@ def estimate_scanners(
         fitted_maps = measure_maps.subset(subjects=people)
         moments = _moments(fitted_maps, scans)
         if not np.isfinite(moments["total"]).all():
-            text = "X contains NaN or infinite values at sites in use; give a mask that leaves them out"
-            raise ArgumentError("X", None, text)
+            raise ArgumentError("X", NOT_FINITE)
         of_measure = _estimates(moments, scans, empirical_bayes)
         for field in fields(Estimates):
             if field.name != "total":
@@ -148,8 +148,9 @@ def _moments(maps: Maps, scans: Scans) -> Arrays:
 
 
 def _fit_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
-    """Return mean, effects of covariates, deviation of each scanner, and residual squares of sites."""
-    member, counts = shared["member"], shared["counts"]
+    """Return mean, effects, deviation of each scanner and residual squares of some sites."""
+    member = shared["member"]
+    counts = shared["counts"]
     mean = x.mean(axis=1, keepdims=True)
     deviation = x - mean
     beta = deviation @ shared["solve"].T
@@ -167,8 +168,10 @@ def _fit_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
 
 def _estimates(moments: Mapping[str, np.ndarray], scans: Scans, empirical_bayes: bool) -> Estimates:
     """Return the estimates of one measure at its sites."""
-    level, squares = moments["level"].T, moments["squares"].T
-    counts, reference = scans.counts, scans.reference
+    level = moments["level"].T
+    squares = moments["squares"].T
+    counts = scans.counts
+    reference = scans.reference
     if reference is None:
         base = np.zeros(level.shape[1])
         variance = squares.sum(axis=0) / len(scans.codes)
@@ -181,7 +184,8 @@ def _estimates(moments: Mapping[str, np.ndarray], scans: Scans, empirical_bayes:
     typical = np.median(sd) if len(sd) else 0.0
     varies = sd > CONSTANT * np.maximum(np.abs(mean), typical)
     sd = np.where(varies, sd, 0.0)
-    location, scale = np.zeros_like(level), np.ones_like(level)
+    location = np.zeros_like(level)
+    scale = np.ones_like(level)
     for code, count in enumerate(counts.tolist()):
         # Nothing is known of a scanner without scans, and the reference stays as it is.
         if code == reference or count < 1:
@@ -243,15 +247,19 @@ def shrunk(
     centre = gamma.mean()
     tau = gamma.var(ddof=1)
     middle = delta[varies].mean()
+    # Shape and scale of the inverse gamma prior, by its moments.
     a = 2 + middle**2 / spread
     b = middle + middle**3 / spread
-    g, d = gamma, np.where(varies, delta, middle)
+    g = gamma
+    d = np.where(varies, delta, middle)
     for _ in range(MOST_STEPS):
+        # Each given the other, as in Johnson et al. 2007.
         g_new = (tau * n * gamma + d * centre) / (tau * n + d)
         d_new = (0.5 * ((n - 1) * delta + n * (gamma - g_new) ** 2) + b) / (n / 2 + a - 1)
         change_of_g = float(np.abs(g_new - g).max())
         change_of_d = float((np.abs(d_new - d) / d).max())
-        g, d = g_new, d_new
+        g = g_new
+        d = d_new
         if max(change_of_g, change_of_d) < TOLERANCE:
             break
     return g, d

@@ -1,7 +1,8 @@
-"""Smoothing maps along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing` does."""
+"""Smoothing along the surface by a geodesic Gaussian, as Workbench's `-metric-smoothing`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from icofactor.checks import OneOf, check_value
-from icofactor.errors import ArgumentError
-from icofactor.preprocessing.transformers import WeightsTransformer, inverse, scaled, sums
-from icofactor.sphere.surfaces import (
-    Surface,
-    as_roi,
-    as_surface,
-    distances_within,
-    surface_graph,
-    vertex_areas,
-)
+from icofactor.errors import ArgumentError, shown
+from icofactor.preprocessing.transformers import SparseWeights, WeightsTransformer, inverse, scaled
+from icofactor.sphere.surfaces import Surface, as_roi, as_surface, vertex_areas
+from icofactor.sphere.triangles import Floats
 
 METHODS = ("area", "equal", "plain")
 FWHM_PER_SIGMA = float(np.sqrt(8 * np.log(2)))
-_CUTOFF = 3.0  # in sigmas
-_FEWEST = (
-    7  # vertices of a kernel of "plain"; the others need as many as a vertex and its neighbours
-)
+# The kernel ends at this distance, in standard deviations, as in Workbench.
+CUTOFF = 3.0
+# Vertices that a kernel of "plain" needs, as in Workbench; the others need as many as a vertex and
+# its neighbours.
+LEAST_PLAIN = 7
 
 
 class SurfaceSmoother(WeightsTransformer):
@@ -77,7 +73,10 @@ class SurfaceSmoother(WeightsTransformer):
 
     @property
     def weights(self) -> sparse.csr_array:
-        """Sparse matrix of shape (n_vertices, n_vertices); rows sum to 1, or to 0 outside the roi."""
+        """Sparse (n_vertices, n_vertices) matrix; rows sum to 1, or to 0 outside the roi."""
+        return self._weights().product
+
+    def _weights(self) -> SparseWeights:
         if "_built" not in self.__dict__:
             surface = as_surface(self.surface, "surface")
             sigma = sigma_of(self.fwhm, self.sigma)
@@ -95,70 +94,99 @@ def smooth_surface(
     method: str = "area",
     roi: Any = None,
 ) -> NDArray[Any]:
-    """Smooth one map (n_vertices,) or several (n_maps, n_vertices); parameters as in
-    `SurfaceSmoother`.
+    """Smooth one map (n_vertices,) or several (n_maps, n_vertices).
+
+    The parameters are those of `SurfaceSmoother`.
 
     Examples
     --------
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import smooth_surface
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> smooth_surface(sphere.coordinates.T, 100 * sphere.coordinates, sphere.triangles, fwhm=20).shape
+    >>> surface = 100 * sphere.coordinates, sphere.triangles
+    >>> smooth_surface(sphere.coordinates.T, *surface, fwhm=20).shape
     (3, 642)
     """
     return SurfaceSmoother((coordinates, faces), fwhm, sigma, method, roi).transform(maps)
 
 
 def sigma_of(fwhm: float | None, sigma: float | None) -> float:
-    """The standard deviation in mm from whichever of the two was given."""
-    if (fwhm is None) == (sigma is None):
-        what = f"Give either {{fwhm}} or {{sigma}} in mm; found {{fwhm={fwhm}}}, {{sigma={sigma}}}"
-        raise ArgumentError("fwhm", None, what)
+    """Return the standard deviation in mm from the full width at half maximum, or as it is."""
     name, width = ("fwhm", fwhm) if sigma is None else ("sigma", sigma)
-    if not isinstance(width, int | float | np.number) or not np.isfinite(width) or width <= 0:
-        raise ArgumentError(name, width, "a positive number of mm")
+    is_number = isinstance(width, int | float | np.number)
+    is_width = is_number and np.isfinite(width) and width > 0  # type: ignore[operator,arg-type]
+    if not is_width or None not in (fwhm, sigma):
+        text = "must be a positive number of mm, and fwhm and sigma not both; found"
+        raise ArgumentError("fwhm" if fwhm is not None else name, f"{text} {shown(width)}")
+    assert width is not None
     return float(width) / FWHM_PER_SIGMA if sigma is None else float(width)
 
 
 def smoothing_weights(
     surface: Surface, sigma: float, method: str = "area", roi: NDArray[np.bool_] | None = None
-) -> sparse.csr_array:
-    """The weights of `SurfaceSmoother`, with sigma in mm."""
+) -> SparseWeights:
+    """Return the weights of `SurfaceSmoother`, with sigma in mm."""
     check_value("method", method, OneOf(METHODS))
-    kernel = _kernel(surface, sigma, _FEWEST if method == "plain" else None)
-    if method == "plain":
-        gathered = kernel
-    else:
-        areas = (
-            vertex_areas(surface.coordinates, surface.faces)
-            if method == "area"
-            else np.ones(surface.n)
-        )
-        # what vertex i sends to j goes with the area of j, and all that it sends is its own area
-        sent = scaled(kernel, columns=areas)
-        gathered = sparse.csr_array(scaled(sent, rows=areas * inverse(sums(sent, axis=1))).T)
+    least = LEAST_PLAIN if method == "plain" else None
+    kernel, is_symmetric = _kernel(surface, sigma, least)
+    targets = np.ones(surface.n)
+    sources = np.ones(surface.n)
+    if method != "plain":
+        areas = np.ones(surface.n)
+        if method == "area":
+            areas = vertex_areas(surface.coordinates, surface.faces)
+        # A vertex sends to another in proportion to the area of that one, and in all its own area.
+        # The area of the receiver then cancels, because its weights are scaled to a sum of 1.
+        sources = areas * inverse(_row_sums(kernel, areas))
+        targets[areas == 0] = 0
+        if not is_symmetric:
+            kernel = [sparse.csr_array(sparse.vstack(kernel).T)]
     if roi is not None:
-        gathered = scaled(gathered, roi, roi)
-    return scaled(gathered, rows=inverse(sums(gathered, axis=1)))
+        sources[~roi] = 0
+        targets[~roi] = 0
+    targets *= inverse(_row_sums(kernel, sources))
+    return SparseWeights(kernel, targets, sources)
 
 
-def _kernel(surface: Surface, sigma: float, fewest: int | None) -> sparse.csr_array:
-    """exp(−d²/2σ²) of the distance d from each vertex (row) to those within 3 σ along the surface.
+def _row_sums(kernel: Sequence[sparse.csr_array], columns: NDArray[np.float64]) -> Floats:
+    """Return the sums of the rows of a kernel, each column times its factor."""
+    return (SparseWeights(kernel) @ columns[:, None])[:, 0]
 
-    A vertex that would have fewer than `fewest` (None: one more than its neighbours) takes itself
-    and its
-    neighbours instead, however far they are.
+
+def _kernel(
+    surface: Surface, sigma: float, least: int | None
+) -> tuple[list[sparse.csr_array], bool]:
+    """Return blocks of rows of exp(−d²/2σ²), d the distance of a vertex (row) to those within 3 σ.
+
+    A vertex with fewer vertices than `least` (None: one more than its neighbours) takes itself and
+    its neighbours instead, however far they are; the second value is whether there is none.
     """
+    # Loads numba, which takes a while.
+    from icofactor.sphere.geodesics import distances_within, surface_graph
+
     steps, edges = surface_graph(surface.coordinates, surface.faces)
-    rows, columns, distance = distances_within(steps, surface.coordinates, _CUTOFF * sigma)
-    least = 1 + np.diff(edges.indptr) if fewest is None else fewest
-    few = np.bincount(rows, minlength=surface.n) < least
-    if few.any():
-        keep = ~few[rows] | (rows == columns)
-        near = edges.tocoo()
-        ring = few[near.row]
-        rows = np.r_[rows[keep], near.row[ring]]
-        columns = np.r_[columns[keep], near.col[ring]]
-        distance = np.r_[distance[keep], near.data[ring]]
-    values = np.exp(-0.5 * (distance / sigma) ** 2)
-    return sparse.csr_array((values, (rows, columns)), shape=(surface.n, surface.n))
+    n_needed = 1 + np.diff(edges.indptr) if least is None else np.full(surface.n, least)
+    ring = edges.copy()
+    ring.data = _gaussian(ring.data, sigma)
+    ring = sparse.csr_array(ring + sparse.eye_array(surface.n))
+    blocks = []
+    is_symmetric = True
+    first = 0
+    for counts, columns, distances in distances_within(steps, CUTOFF * sigma):
+        rows = slice(first, first + len(counts))
+        first += len(counts)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        # Single precision halves the memory; weights are scaled to a sum of 1 in double precision.
+        values = _gaussian(distances, sigma).astype(np.float32)
+        block = sparse.csr_array((values, columns, indptr), shape=(len(counts), surface.n))
+        is_small = counts < n_needed[rows]
+        if is_small.any():
+            is_symmetric = False
+            block = sparse.csr_array(scaled(block, ~is_small) + scaled(ring[rows], is_small))
+        blocks.append(block)
+    return blocks, is_symmetric
+
+
+def _gaussian(distances: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Return the Gaussian of distances, 1 at distance 0."""
+    return np.exp(-0.5 * (distances / sigma) ** 2)

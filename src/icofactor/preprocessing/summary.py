@@ -1,4 +1,4 @@
-"""Mean and variance of every site, and whether the values can be factorized, on the way to the statistics."""
+"""Mean and variance of every site, and whether the values can be factorized."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from icofactor.errors import ArgumentError, literal
+from icofactor.errors import ArgumentError
 from icofactor.maps.blocks import Arrays, Levelled, Rows, summarize
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import Report, map_strips
 
 # Squares of larger values, or of smaller ones, may leave the range of float64.
-LARGEST, SMALLEST = 1e120, 1e-120
-# Subjects named in an error: by their names, or by their rows.
-MOST_NAMES, MOST_ROWS = 20, 5
+LARGEST = 1e120
+SMALLEST = 1e-120
+# Subjects that an error lists, by their names or by their rows.
+MOST_NAMES = 20
+MOST_ROWS = 5
 
 
 class Summary:
@@ -67,17 +69,19 @@ class Summary:
 
     def add_range(self, result: Mapping[str, np.ndarray]) -> None:
         """Keep what `value_range` found of a block, and check that its values are finite."""
-        low, high = result["min.low"], result["max.high"]
+        low = result["min.low"]
+        high = result["max.high"]
         is_finite = np.isfinite(low) & np.isfinite(high)
+        problem = None
         if not is_finite.all():
-            raise _error(
-                f"X contains NaN or infinite values in {literal(self._listed(~is_finite))}; "
-                "give a mask that leaves those sites out, or fix the files they come from"
+            problem = (
+                f"contains NaN or infinite values in {self._listed(~is_finite)}; give a mask that "
+                "leaves those sites out, or fix the files they come from"
             )
-        if max(-low.min(), high.max()) > LARGEST:
-            raise _error(
-                f"X contains values beyond ±{LARGEST:g}, too large to square; use other units"
-            )
+        elif max(-low.min(), high.max()) > LARGEST:
+            problem = f"contains values beyond ±{LARGEST:g}, too large to square; use other units"
+        if problem is not None:
+            raise ArgumentError("X", problem)
         self.low = np.minimum(self.low, low)
         self.high = np.maximum(self.high, high)
 
@@ -85,28 +89,26 @@ class Summary:
         """Refuse negative values where they are forbidden, naming every subject that has one."""
         is_negative = self.low < 0
         if self._refusal is not None and is_negative.any():
-            raise _error(
-                f"X contains negative values in {literal(self._listed(is_negative))}, down to "
-                f"{self.low.min():.3g}, which {self._refusal}, or shift the maps to values ≥ 0"
+            raise ArgumentError(
+                "X",
+                f"contains negative values in {self._listed(is_negative)}, down to "
+                f"{self.low.min():.3g}, which {self._refusal}, or shift the maps to values ≥ 0",
             )
 
     def check(self) -> None:
-        """Refuse what only shows after the last block: signs, and subjects or maps that do not vary."""
+        """Refuse signs, and subjects or maps that do not vary, after the last block."""
         self.check_signs()
         is_flat = self.low == self.high
+        problem = None
         if is_flat.any():
-            zero = "constant" if self.high[is_flat].any() else "zero"
-            raise _error(
-                f"X is {zero} over all sites in {literal(self._listed(is_flat))}; leave them out"
-            )
-        if max(-self.low.min(), self.high.max()) < SMALLEST:
-            raise _error(
-                f"X contains no value beyond ±{SMALLEST:g}, too small to square; use other units"
-            )
-        if not self.subjects_differ:
-            raise _error(
-                "X is the same in all subjects; there is no variance between subjects to explain"
-            )
+            kind = "constant" if self.high[is_flat].any() else "zero"
+            problem = f"is {kind} over all sites in {self._listed(is_flat)}; leave them out"
+        elif max(-self.low.min(), self.high.max()) < SMALLEST:
+            problem = f"has no value beyond ±{SMALLEST:g}, too small to square; use other units"
+        elif not self.subjects_differ:
+            problem = "is the same in all subjects, so there are no differences to explain"
+        if problem is not None:
+            raise ArgumentError("X", problem)
 
     def _listed(self, is_meant: np.ndarray) -> str:
         """Name subjects: by name if they have one, else by row."""
@@ -142,10 +144,6 @@ def _summarize_strip(x: np.ndarray, shared: Mapping[str, Any]) -> Arrays:
     # The Summary reports what is not finite.
     with np.errstate(invalid="ignore", over="ignore"):
         return summarize(x, Levelled.of(x))
-
-
-def _error(sentence: str) -> ArgumentError:
-    return ArgumentError("X", None, sentence)
 
 
 def _list(noun: str, names: Sequence[Any], most: int) -> str:

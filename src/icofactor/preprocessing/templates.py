@@ -1,20 +1,19 @@
-"""Finding standard spheres, areas and cortex regions in a folder the user has; nothing is ever
-downloaded.
+"""Standard spheres, areas and cortex regions in a folder of the user; nothing is downloaded.
 
-Known are the names of HCPpipelines (`global/templates/standard_mesh_atlases`) and of TemplateFlow
+Names may be those of HCPpipelines (`global/templates/standard_mesh_atlases`) or of TemplateFlow
 (`tpl-fsLR`, `tpl-fsaverage`), all in the space of fsaverage's sphere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, shown
 from icofactor.sphere.names import MESHES, StandardMesh, mesh_known_as
 
-_SUBFOLDERS = (
+# Folders that may hold spheres, within the one that users name.
+SUBFOLDERS = (
     ".",
     "resample_fsaverage",
     "standard_mesh_atlases",
@@ -25,7 +24,6 @@ _SUBFOLDERS = (
     "global/templates/standard_mesh_atlases/resample_fsaverage",
     "tpl-fsLR",
     "tpl-fsaverage",
-    "..",  # atlasroi lies beside the folder resample_fsaverage
 )
 
 
@@ -52,115 +50,105 @@ def find_meshes(
     areas: bool = True,
     roi_of: str | None = None,
 ) -> list[MeshFiles]:
-    """The files of each mesh; an error that lists every file not found.
+    """Return the files of each mesh, or raise an error that lists every file not found.
 
     Parameters
     ----------
-    folder : HCPpipelines or TemplateFlow's home, or one of their folders with the spheres.
-    hemisphere : "left" or "right" ("L", "R", "lh", "rh").
-    meshes : names such as "fsLR32k", "fsaverage5".
-    areas : whether vertex areas are needed.
-    roi_of : the mesh whose cortex region is needed, if any; known for fs_LR.
+    folder : HCPpipelines or the home of TemplateFlow, or one of their folders with the spheres
+    hemisphere : "left" or "right" ("L", "R", "lh", "rh")
+    meshes : names such as "fsLR32k", "fsaverage5"
+    areas : whether vertex areas are needed
+    roi_of : the mesh whose cortex region is needed, if any; only fs_LR has one
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: no such folder; it should contain the spheres of HCPpipelines or TemplateFlow"
-        )
-    side = _side(hemisphere)
+    side = _letter(hemisphere)
     files = _listing(folder)
-    missing: list[str] = []
-    found = []
-    for mesh in (_known(name) for name in meshes):
-        wanted = {
-            "sphere": True,
-            "areas": areas,
-            "roi": roi_of is not None and mesh == _known(roi_of),
-        }
+    missing = []
+    mesh_files = []
+    for mesh in map(_standard_mesh, meshes):
+        kinds = ["sphere", "areas"] if areas else ["sphere"]
+        if roi_of is not None and mesh == _standard_mesh(roi_of):
+            kinds.append("roi")
         paths = {}
-        for kind in (kind for kind, needed in wanted.items() if needed):
-            path = _find(files, _names(mesh, side, kind), _entities(mesh, side, kind))
+        for kind in kinds:
+            name = _hcp_name(mesh, side, kind)
+            path = _find(files, name, _templateflow_parts(mesh, side, kind))
             if path is None:
-                missing.append(f"{kind} of {mesh.name}: {_names(mesh, side, kind)}")
+                missing.append(f"{kind} of {mesh.name}: {name}")
             else:
                 paths[kind] = path
         if "sphere" in paths:
-            found.append(MeshFiles(**paths))
+            mesh_files.append(MeshFiles(**paths))
     if missing:
         raise FileNotFoundError(
             f"{folder} lacks {'; '.join(missing)} (or the same files of TemplateFlow). "
             "HCPpipelines has them in global/templates/standard_mesh_atlases and its resample_fsaverage"
         )
-    return found
+    return mesh_files
 
 
-def _known(mesh: str) -> StandardMesh:
-    found = MESHES.get(mesh) or mesh_known_as(mesh)
-    if found is None:
-        raise ArgumentError("mesh", mesh, f"a standard one; known are {', '.join(MESHES)}")
-    return found
+def _standard_mesh(name: str) -> StandardMesh:
+    mesh = MESHES.get(name) or mesh_known_as(name)
+    if mesh is None:
+        text = f"must be a standard mesh, {', '.join(MESHES)}; found {shown(name)}"
+        raise ArgumentError("mesh", text)
+    return mesh
 
 
-def _side(hemisphere: str) -> str:
-    """L or R, as the names of the files have it."""
-    for letter, names in {"L": ("left", "l", "lh"), "R": ("right", "r", "rh")}.items():
-        if str(hemisphere).lower() in names:
-            return letter
-    raise ArgumentError("hemisphere", hemisphere, "'left' or 'right'")
+def _letter(hemisphere: str) -> str:
+    """Return L or R, as the names of the files have it."""
+    letters = {"left": "L", "l": "L", "lh": "L", "right": "R", "r": "R", "rh": "R"}
+    letter = letters.get(str(hemisphere).lower())
+    if letter is None:
+        text = f"must be 'left' or 'right'; found {shown(hemisphere)}"
+        raise ArgumentError("hemisphere", text)
+    return letter
 
 
-def _names(mesh: StandardMesh, side: str, kind: str) -> str:
-    """The file's name in HCPpipelines."""
+def _hcp_name(mesh: StandardMesh, side: str, kind: str) -> str:
+    """Return the name of a file in HCPpipelines."""
     density = mesh.density
     if mesh.space == "fsLR":
-        return {
-            "sphere": f"fs_LR-deformed_to-fsaverage.{side}.sphere.{density}_fs_LR.surf.gii",
-            "areas": f"fs_LR.{side}.midthickness_va_avg.{density}_fs_LR.shape.gii",
-            "roi": f"{side}.atlasroi.{density}_fs_LR.shape.gii",
-        }[kind]
-    name = "fsaverage" if mesh.level == 7 else mesh.name
-    return {
-        "sphere": f"{name}_std_sphere.{side}.{density}_fsavg_{side}.surf.gii",
-        "areas": f"{name}.{side}.midthickness_va_avg.{density}_fsavg_{side}.shape.gii",
-        "roi": f"a cortex region of {mesh.name}, which these folders do not have: pass it as an array",
-    }[kind]
+        name = "fs_LR"
+        sphere = f"fs_LR-deformed_to-fsaverage.{side}.sphere.{density}_fs_LR.surf.gii"
+        roi = f"{side}.atlasroi.{density}_fs_LR.shape.gii"
+    else:
+        name = "fsaverage" if mesh.level == 7 else mesh.name
+        sphere = f"{name}_std_sphere.{side}.{density}_fsavg_{side}.surf.gii"
+        roi = f"a cortex region of {mesh.name}, which these folders do not have: pass an array"
+    suffix = "fs_LR" if mesh.space == "fsLR" else f"fsavg_{side}"
+    areas = f"{name}.{side}.midthickness_va_avg.{density}_{suffix}.shape.gii"
+    return {"sphere": sphere, "areas": areas, "roi": roi}[kind]
 
 
-def _entities(mesh: StandardMesh, side: str, kind: str) -> frozenset[str]:
-    """The parts of the file's name in TemplateFlow, whose order varies."""
-    lr = mesh.space == "fsLR"
+def _templateflow_parts(mesh: StandardMesh, side: str, kind: str) -> frozenset[str]:
+    """Return the parts of the name of a file in TemplateFlow, whose order varies."""
     parts = {f"tpl-{mesh.space}", f"hemi-{side}", f"den-{mesh.density}"}
     if kind == "sphere":
-        return frozenset(parts | ({"space-fsaverage"} if lr else set()) | {"sphere.surf.gii"})
+        space = {"space-fsaverage"} if mesh.space == "fsLR" else set()
+        return frozenset(parts | space | {"sphere.surf.gii"})
     if kind == "areas":
         return frozenset(parts | {"desc-vaavg", "midthickness.shape.gii"})
     return frozenset(parts | {"desc-nomedialwall", "dparc.label.gii"})
 
 
 def _listing(folder: Path) -> list[Path]:
-    """Files of the folder and of those of its neighbours that are known to hold spheres, nearest
-    first.
-    """
+    """Return the files of the folder and of its neighbours that may hold spheres, nearest first."""
+    folders = [folder / name for name in SUBFOLDERS]
+    # atlasroi lies beside the folder that HCPpipelines names so; any other parent may be anything.
+    if folder.resolve().name == "resample_fsaverage":
+        folders.append(folder.resolve().parent)
     return [
         path
-        for place in _places(folder)
+        for place in folders
+        if place.is_dir()
         for path in sorted(place.iterdir())
         if path.name.endswith(".gii")
     ]
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    for name in _SUBFOLDERS:
-        # only beside the folder that HCPpipelines names so: a parent may be anything
-        if name == ".." and folder.resolve().name != "resample_fsaverage":
-            continue
-        place = folder.resolve().parent if name == ".." else folder / name
-        if place.is_dir():
-            yield place
-
-
-def _find(files: list[Path], name: str, entities: frozenset[str]) -> Path | None:
+def _find(files: list[Path], name: str, parts: frozenset[str]) -> Path | None:
     for path in files:
-        if path.name == name or frozenset(path.name.split("_")) == entities:
+        if path.name == name or frozenset(path.name.split("_")) == parts:
             return path
     return None

@@ -1,108 +1,116 @@
-"""Steps on time series: what they ask of their input, the temporal band-pass, ALFF, and putting
-runs together.
-"""
+"""Steps on time series: band-pass, ALFF, joining runs, and what they demand of their input."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from icofactor.checks import OneOf, Whole, check_value
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 
 Bools = NDArray[np.bool_]
+Series = NDArray[Any]
+Filter = Literal["butterworth", "fft"]
+FILTERS = ("butterworth", "fft")
+NORMALIZATIONS = ("none", "mean")
 # No scanner takes a volume in under 10 ms or over 30 s; a number outside is in other units.
-_SHORTEST_TR, _LONGEST_TR = 0.01, 30.0
+SHORTEST_TR = 0.01
+LONGEST_TR = 30.0
 # Frequencies of a series are multiples of 1/duration; rounding must not push one over the edge of
 # the band.
-_EDGE = 1e-9
-_ROWS = 1024
+EDGE = 1e-9
+# Rows that are treated together: padded to three times their length and in float64 they need a few
+# tens of MB.
+ROWS_AT_ONCE = 512
 
 
-def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[NDArray[Any], Bools]:
-    """Series (n_vertices, n_volumes) as floats, and which rows carry data.
+def checked_series(series: ArrayLike, mask: ArrayLike | None = None) -> tuple[Series, Bools]:
+    """Return series (n_vertices, n_volumes) as floats, and which rows carry data.
 
     Without `mask` a row of zeros, of one constant or of NaN only is taken for medial wall. With
     `mask` (True where a vertex is used) such a row is an error, and rows outside the mask may hold
-    anything. A NaN among numbers is
-    always an error.
+    anything. A NaN among numbers is always an error.
     """
     values = np.asarray(series)
-    if values.ndim != 2:
-        raise _bad("must have two dimensions, vertices × volumes", f"shape {values.shape}")
-    if values.dtype.kind not in "fiu":
-        raise _bad("must contain real numbers", str(values.dtype))
-    if values.shape[1] < 3:
-        raise _bad("must have at least 3 volumes (columns)", f"shape {values.shape}")
+    is_series = values.ndim == 2 and values.shape[1] >= 3
+    if not is_series or values.dtype.kind not in "fiu":
+        raise _refusal(
+            "must be real numbers, vertices × volumes, with at least 3 volumes; found "
+            f"{values.dtype} of shape {values.shape}"
+        )
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
-    wanted = None if mask is None else checked_mask(mask, len(values))
-    whole, varies, some = (np.zeros(len(values), dtype=bool) for _ in range(3))
-    for first in range(0, len(values), _ROWS):
-        block = values[first : first + _ROWS]
+    n = len(values)
+    is_finite = np.zeros(n, dtype=bool)
+    has_finite = np.zeros(n, dtype=bool)
+    varies = np.zeros(n, dtype=bool)
+    # In blocks, because the comparisons of all values need as much memory as the series.
+    for rows in _blocks(np.arange(n)):
+        block = values[rows]
         finite = np.isfinite(block)
-        rows = slice(first, first + len(block))
-        whole[rows], some[rows] = finite.all(axis=1), finite.any(axis=1)
-        varies[rows] = whole[rows] & (block.max(axis=1) > block.min(axis=1))
-    refuse_broken(values, ~whole & (some if wanted is None else wanted))
-    used = varies if wanted is None else wanted
-    still = np.flatnonzero(used & ~varies)
-    if len(still):
-        raise _bad(
-            f"must vary over time at every vertex in use; vertex {still[0]} is constant ({values[still[0], 0]}), one "
-            f"of {len(still)}. Leave such vertices out with mask"
+        is_finite[rows] = finite.all(axis=1)
+        has_finite[rows] = finite.any(axis=1)
+        varies[rows] = is_finite[rows] & (block.max(axis=1) > block.min(axis=1))
+    is_used = varies if mask is None else checked_mask(mask, n)
+    refuse_broken(values, ~is_finite & (has_finite if mask is None else is_used))
+    still = np.flatnonzero(is_used & ~varies)
+    if len(still) or not is_used.any():
+        vertex = still[0] if len(still) else 0
+        n_still = len(still) or n
+        raise _refusal(
+            f"must vary over time at every vertex in use; vertex {vertex} has {values[vertex, 0]} "
+            f"throughout, one of {n_still}: leave such vertices out with mask"
         )
-    if not used.any():
-        raise _bad(f"must vary over time: all {len(values)} are constant or NaN")
-    return values, used
+    return values, is_used
 
 
-def _bad(expected: str, found: str | None = None) -> ArgumentError:
-    """The series will not do. As sentences: to the command line, series come from files, not from
-    an option.
-    """
-    return ArgumentError("series", None if found is None else Phrase(found), f"Series {expected}")
+def _blocks(rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Yield the numbers of some rows at a time."""
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        yield rows[first : first + ROWS_AT_ONCE]
 
 
-def refuse_broken(values: NDArray[Any], broken: Bools) -> None:
-    """Name the first row that is `broken` and its first value that is not finite."""
-    if broken.any():
-        row = int(np.flatnonzero(broken)[0])
+def _refusal(message: str) -> ArgumentError:
+    return ArgumentError("series", message)
+
+
+def refuse_broken(values: Series, is_broken: Bools) -> None:
+    """Raise an error that names the first broken row and its first value that is not finite."""
+    if is_broken.any():
+        row = int(np.flatnonzero(is_broken)[0])
         column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
-        raise _bad(
-            f"must be finite, without NaN or inf; vertex {row} has {values[row, column]} at volume {column} "
-            f"({int(broken.sum())} such vertices)"
+        raise _refusal(
+            f"must be finite, without NaN or inf; vertex {row} has {values[row, column]} at volume "
+            f"{column} ({int(is_broken.sum())} such vertices)"
         )
 
 
 def checked_mask(mask: ArrayLike, n: int) -> Bools:
-    """A mask of n vertices, True where used."""
-    used = np.asarray(mask)
-    if used.dtype != bool or used.shape != (n,):
-        found = Phrase(f"{used.dtype} of shape {used.shape}")
-        raise ArgumentError("mask", found, f"boolean of shape ({n},), one entry per vertex")
-    if not used.any():
-        raise ArgumentError("mask", None, "true at one vertex or more")
-    return used
+    """Return a mask of n vertices, True where used."""
+    is_used = np.asarray(mask)
+    if is_used.dtype != bool or is_used.shape != (n,) or not is_used.any():
+        raise ArgumentError(
+            "mask",
+            f"must be boolean of shape ({n},), True at one vertex or more; found {is_used.dtype} "
+            f"of shape {is_used.shape}, True at {np.count_nonzero(is_used)}",
+        )
+    return is_used
 
 
 def checked_tr(tr: float | None) -> float:
-    """The repetition time in seconds."""
-    if tr is None:
-        what = "{tr} is missing: give the time between volumes, in seconds (0.72 for HCP)"
-        raise ArgumentError("tr", None, what)
-    seconds = float(tr)
-    if not np.isfinite(seconds) or seconds <= 0:
-        raise ArgumentError("tr", tr, "a positive number of seconds")
-    if seconds > _LONGEST_TR:
-        what = f"{{tr={tr}}} looks like milliseconds; it must be in seconds: {seconds / 1000:g}"
-        raise ArgumentError("tr", None, what)
-    if seconds < _SHORTEST_TR:
+    """Return the repetition time in seconds."""
+    seconds = np.nan if tr is None else float(tr)
+    # Is also false for NaN.
+    if not SHORTEST_TR <= seconds <= LONGEST_TR:
+        is_long = seconds > LONGEST_TR
+        advice = f"; in milliseconds? then give {seconds / 1000:g}" if is_long else ""
         raise ArgumentError(
-            "tr", None, f"{{tr={tr}}} is shorter than any scan of the brain; it must be in seconds"
+            "tr",
+            f"must be the time between volumes in seconds, {SHORTEST_TR} to {LONGEST_TR:g} (0.72 "
+            f"for HCP); found {shown(tr)}{advice}",
         )
     return seconds
 
@@ -110,41 +118,33 @@ def checked_tr(tr: float | None) -> float:
 def check_order(low: float, high: float) -> None:
     """Refuse a band whose ends are not in order."""
     if not 0 < low < high:
-        what = f"The band must have 0 < low < high, in Hz; found {{low={low}}}, {{high={high}}}"
-        raise ArgumentError("low", None, what)
+        text = f"must be above 0 Hz and below high; found low={low}, high={high}"
+        raise ArgumentError("low", text)
 
 
-def checked_band(low: float, high: float, tr: float, n_volumes: int) -> None:
-    """Refuse a band that is none, that the TR cannot carry, or that the series is too short for."""
+def checked_band(low: float, high: float, tr: float, n_volumes: int) -> range:
+    """Return the numbers of the Fourier frequencies k / (n_volumes tr) in the band, ends included.
+
+    Refuses a band that is none, that the TR cannot carry, or that the series is too short for.
+    """
     check_order(low, high)
     nyquist = 0.5 / tr
     if high >= nyquist:
         raise ArgumentError(
             "high",
-            None,
-            f"{{high={high}}} Hz must be below half the sampling rate, {nyquist:.4g} Hz at {{tr={tr}}} s: "
-            "lower {high}, or check that {tr} is in seconds",
+            f"must be below half the sampling rate, {nyquist:.4g} Hz at a TR of {tr} s; found "
+            f"{high}: lower it, or check that --tr (tr) is in seconds",
         )
-    lasts = n_volumes * tr
-    if lasts < 1 / low or not len(band_bins(low, high, tr, n_volumes)):
-        needed = int(np.ceil(max(1 / low, 1 / (high - low)) / tr))
-        raise _bad(
-            f"are too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last {lasts:.4g} s; {needed} volumes or "
-            "more are needed"
+    duration = n_volumes * tr
+    first = int(np.ceil(low * duration - EDGE))
+    last = int(np.floor(high * duration + EDGE))
+    if duration < 1 / low or last < first:
+        n_needed = int(np.ceil(max(1 / low, 1 / (high - low)) / tr))
+        raise _refusal(
+            f"are too short for {low}-{high} Hz: {n_volumes} volumes of {tr} s last "
+            f"{duration:.4g} s; {n_needed} volumes or more are needed"
         )
-
-
-def band_bins(low: float, high: float, tr: float, n_volumes: int) -> range:
-    """Numbers of the Fourier frequencies k / (n_volumes tr) with low ≤ frequency ≤ high."""
-    lasts = n_volumes * tr
-    return range(int(np.ceil(low * lasts - _EDGE)), int(np.floor(high * lasts + _EDGE)) + 1)
-
-
-Filter = Literal["butterworth", "fft"]
-FILTERS = ("butterworth", "fft")
-# Rows filtered together: padded to three times their length and in float64 they stay a few tens of
-# MB.
-_CHANNELS = 512
+    return range(first, last + 1)
 
 
 def bandpass(
@@ -156,7 +156,7 @@ def bandpass(
     order: int = 2,
     *,
     mask: ArrayLike | None = None,
-) -> NDArray[Any]:
+) -> Series:
     """Filter series: keep only the frequencies from `low` to `high`.
 
     Parameters
@@ -191,37 +191,34 @@ def bandpass(
     check_value("method", method, OneOf(FILTERS))
     check_value("order", order, Whole(1))
     seconds = checked_tr(tr)
-    values, used = checked_series(series, mask=mask)
-    n_volumes = values.shape[1]
-    checked_band(low, high, seconds, n_volumes)
+    values, is_used = checked_series(series, mask=mask)
+    bins = checked_band(low, high, seconds, values.shape[1])
     out = np.zeros_like(values)
-    rows = np.flatnonzero(used)
-    for first in range(0, len(rows), _CHANNELS):
-        some = rows[first : first + _CHANNELS]
-        block = values[some].astype(np.float64)
-        out[some] = (
-            _zero_phase(block, seconds, low, high, order)
-            if method == "butterworth"
-            else _fourier(block, band_bins(low, high, seconds, n_volumes))
-        )
+    for rows in _blocks(np.flatnonzero(is_used)):
+        block = values[rows].astype(np.float64)
+        if method == "butterworth":
+            out[rows] = _zero_phase(block, seconds, low, high, order)
+        else:
+            out[rows] = _fourier(block, bins)
     return out
 
 
 def _zero_phase(
     block: NDArray[np.float64], tr: float, low: float, high: float, order: int
 ) -> NDArray[np.float64]:
+    """Filter forwards and backwards."""
     from scipy import signal
 
     sections = signal.butter(order, [low, high], btype="bandpass", output="sos", fs=1 / tr)
-    # the longest padding there is: the filter rings for many periods of `low`, and short padding
-    # leaves it in the data
-    padding = block.shape[1] - 1
-    return np.asarray(
-        signal.sosfiltfilt(sections, block, axis=1, padtype="constant", padlen=padding)
-    )
+    # The longest padding there is: the filter rings for many periods of `low`, and short padding
+    # leaves it in the data.
+    n_padding = block.shape[1] - 1
+    filtered = signal.sosfiltfilt(sections, block, axis=1, padtype="constant", padlen=n_padding)
+    return np.asarray(filtered)
 
 
 def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
+    """Set the frequencies outside the band to zero."""
     from scipy import fft
 
     spectrum = fft.rfft(block, axis=1)
@@ -230,9 +227,10 @@ def _fourier(block: NDArray[np.float64], bins: range) -> NDArray[np.float64]:
     return np.asarray(fft.irfft(spectrum, n=block.shape[1], axis=1))
 
 
-def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[Any]:
-    """Scale series to zero mean and unit L2 norm; constant rows, and rows outside `mask`, become
-    zero.
+def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> Series:
+    """Scale series to zero mean and unit L2 norm.
+
+    Constant rows, and rows outside `mask`, become zero.
 
     Examples
     --------
@@ -242,19 +240,17 @@ def unit_series(series: ArrayLike, *, mask: ArrayLike | None = None) -> NDArray[
     >>> np.linalg.norm(unit_series(series), axis=1)
     array([1., 1., 1., 1., 1.])
     """
-    values, used = checked_series(series, mask=mask)
+    values, is_used = checked_series(series, mask=mask)
     out = np.zeros_like(values)
-    rows = np.flatnonzero(used)
-    for first in range(0, len(rows), _CHANNELS):
-        some = rows[first : first + _CHANNELS]
-        block = values[some].astype(np.float64)
+    for rows in _blocks(np.flatnonzero(is_used)):
+        block = values[rows].astype(np.float64)
         block -= block.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(block, axis=1, keepdims=True)
-        out[some] = np.divide(block, norms, out=np.zeros_like(block), where=norms > 0)
+        out[rows] = np.divide(block, norms, out=np.zeros_like(block), where=norms > 0)
     return out
 
 
-def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None) -> NDArray[Any]:
+def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None) -> Series:
     """Join the runs of one subject in time, after scaling each to zero mean and unit L2 norm.
 
     Examples
@@ -265,18 +261,12 @@ def concatenate_runs(runs: Sequence[ArrayLike], *, mask: ArrayLike | None = None
     >>> concatenate_runs([series, series]).shape
     (5, 200)
     """
-    if not len(runs):
-        raise ArgumentError("runs", Phrase("none"), "at least one array")
     parts = [unit_series(run, mask=mask) for run in runs]
-    heights = {len(part) for part in parts}
-    if len(heights) > 1:
-        raise ArgumentError(
-            "runs", Phrase(f"{sorted(heights)} rows"), "arrays of the same vertices"
-        )
+    heights = sorted({len(part) for part in parts})
+    if len(heights) != 1:
+        text = f"must be one or more arrays of the same vertices; found arrays of {heights} rows"
+        raise ArgumentError("runs", text)
     return np.concatenate(parts, axis=1)
-
-
-NORMALIZATIONS = ("none", "mean")
 
 
 def alff(
@@ -303,7 +293,7 @@ def alff(
     tr : float
         Seconds between volumes.
     low, high : float
-        Band in Hz, including both ends.
+        Band in Hz, including both ends. Most studies use 0.01 to 0.08.
     detrend : bool, default=False
         Whether to remove a linear trend, not only the mean.
     normalize : {"none", "mean"}, default="none"
@@ -329,19 +319,16 @@ def alff(
     from scipy import fft, signal
 
     seconds = checked_tr(tr)
-    values, used = checked_series(series, mask=mask)
+    values, is_used = checked_series(series, mask=mask)
     n_volumes = values.shape[1]
-    checked_band(low, high, seconds, n_volumes)
-    bins = band_bins(low, high, seconds, n_volumes)
+    bins = checked_band(low, high, seconds, n_volumes)
+    trend: Literal["linear", "constant"] = "linear" if detrend else "constant"
     out = np.zeros(len(values))
-    rows = np.flatnonzero(used)
-    for first in range(0, len(rows), _ROWS):
-        some = rows[first : first + _ROWS]
-        block = signal.detrend(
-            values[some].astype(np.float64), axis=1, type="linear" if detrend else "constant"
-        )
-        amplitudes = np.abs(fft.rfft(block, axis=1)[:, bins.start : bins.stop])
-        out[some] = amplitudes.mean(axis=1) * (2 / n_volumes)
+    for rows in _blocks(np.flatnonzero(is_used)):
+        block = signal.detrend(values[rows].astype(np.float64), axis=1, type=trend)
+        spectrum = fft.rfft(block, axis=1)
+        amplitudes = np.abs(spectrum[:, bins.start : bins.stop])
+        out[rows] = amplitudes.mean(axis=1) * (2 / n_volumes)
     if normalize == "mean":
-        out[used] /= out[used].mean()
+        out[is_used] /= out[is_used].mean()
     return out

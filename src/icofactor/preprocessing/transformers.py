@@ -1,9 +1,9 @@
-"""Steps as scikit-learn transformers: those that treat every row by itself, and those made of
-sparse weights.
-"""
+"""Steps as scikit-learn transformers: by row, and by sparse weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,56 +12,107 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.preprocessing.outliers import LIMIT, limit_outliers
 from icofactor.preprocessing.temporal import bandpass, refuse_broken
 
-_MAPS_AT_ONCE = 64
+# Maps that are multiplied by the weights at once.
+MAPS_AT_ONCE = 64
 
 
 def sums(matrix: sparse.csr_array, axis: int) -> NDArray[np.float64]:
-    """Sums over rows (axis 0) or columns (axis 1)."""
+    """Return the sums of columns (axis 0) or rows (axis 1)."""
     return np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
 
 
 def inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 / values, 0 where they are 0."""
+    """Return 1 / values, and 0 where they are 0."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def scaled(
     matrix: sparse.csr_array, rows: NDArray[Any] | None = None, columns: NDArray[Any] | None = None
 ) -> sparse.csr_array:
-    """diag(rows) · matrix · diag(columns), without the entries that this makes zero."""
-    result = sparse.csr_array(matrix, copy=True)
+    """Return diag(rows) · matrix · diag(columns), without the entries that this makes zero."""
+    product = sparse.csr_array(matrix, copy=True)
     if rows is not None:
-        result.data *= np.repeat(rows, np.diff(result.indptr))
+        product.data *= np.repeat(rows, np.diff(product.indptr))
     if columns is not None:
-        result.data *= columns[result.indices]
-    result.eliminate_zeros()
-    result.sort_indices()
-    return result
+        product.data *= columns[product.indices]
+    product.eliminate_zeros()
+    product.sort_indices()
+    return product
 
 
-def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> NDArray[Any]:
-    """weights · map for one map (n,) or several (n_maps, n); float32 stays float32.
+@dataclass(frozen=True, eq=False)
+class SparseWeights:
+    """The weights diag(targets) · matrix · diag(sources); a missing diagonal is all ones.
 
-    A NaN at a vertex that no weight touches does no harm; elsewhere it is refused.
+    Attributes
+    ----------
+    blocks : rows of the matrix (n_target, n_source), one block after the other, each sparse and of
+        float32 or float64
+    targets, sources : (n_target,) and (n_source,), or None
+    """
+
+    blocks: Sequence[sparse.csr_array]
+    targets: NDArray[np.float64] | None = None
+    sources: NDArray[np.float64] | None = None
+
+    @property
+    def n_target(self) -> int:
+        """Number of values that a map has afterwards."""
+        return sum(block.shape[0] for block in self.blocks)
+
+    @property
+    def n_source(self) -> int:
+        """Number of values that a map has."""
+        return int(self.blocks[0].shape[1])
+
+    @property
+    def is_used(self) -> NDArray[np.bool_]:
+        """Whether any target takes the value of each source."""
+        is_used = np.zeros(self.n_source, dtype=bool)
+        for block in self.blocks:
+            is_used[block.indices] = True
+        return is_used if self.sources is None else is_used & (self.sources > 0)
+
+    @property
+    def product(self) -> sparse.csr_array:
+        """All weights as one matrix, in double precision."""
+        matrix = sparse.csr_array(sparse.vstack(self.blocks)).astype(np.float64)
+        return scaled(matrix, self.targets, self.sources)
+
+    def __matmul__(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply (n_source, n) values in double precision; NaN at unused sources is harmless."""
+        if self.sources is not None:
+            is_used = self.sources[:, None] > 0
+            columns = np.where(is_used, columns, 0) * self.sources[:, None]
+        rows = np.concatenate([_in_double(block) @ columns for block in self.blocks])
+        return rows if self.targets is None else rows * self.targets[:, None]
+
+
+def _in_double(block: sparse.csr_array) -> sparse.csr_array:
+    """Return a matrix as float64; SciPy's `astype` would sort its columns, which takes long."""
+    values = block.data.astype(np.float64, copy=False)
+    return sparse.csr_array((values, block.indices, block.indptr), block.shape)
+
+
+def apply_weights(weights: SparseWeights, maps: ArrayLike, source: str) -> NDArray[Any]:
+    """Return weights · map for one map (n,) or several (n_maps, n); float32 stays float32.
 
     Parameters
     ----------
-    weights : (n_target, n).
+    weights : of n sources. NaN at a source that is not used does no harm; elsewhere it is an error.
     maps : numbers, one column per vertex.
     source : what has n vertices, for the error.
     """
-    values = checked_maps(maps, weights.shape[1], source)
-    n_target = weights.shape[0]
+    values = checked_maps(maps, weights.n_source, source)
     rows = np.atleast_2d(values)
-    out = np.empty(
-        (len(rows), n_target), dtype=values.dtype if values.dtype == np.float32 else np.float64
-    )
-    for first in range(0, len(rows), _MAPS_AT_ONCE):
-        block = rows[first : first + _MAPS_AT_ONCE]
+    dtype = np.float32 if values.dtype == np.float32 else np.float64
+    out = np.empty((len(rows), weights.n_target), dtype=dtype)
+    for first in range(0, len(rows), MAPS_AT_ONCE):
+        block = rows[first : first + MAPS_AT_ONCE]
         columns = np.ascontiguousarray(block.T, dtype=np.float64)
         out[first : first + len(block)] = (weights @ columns).T
     if not np.isfinite(out).all():
@@ -70,50 +121,38 @@ def apply_weights(weights: sparse.csr_array, maps: ArrayLike, source: str) -> ND
 
 
 def checked_maps(maps: Any, n: int, source: str) -> NDArray[Any]:
-    """One map (n,) or several (n_maps, n) as an array of real numbers; `source` has n vertices."""
-    if sparse.issparse(maps):
-        raise ArgumentError("maps", Phrase("a sparse matrix: use maps.toarray()"), "a dense array")
+    """Return one map (n,) or several (n_maps, n) as an array; `source` has n vertices."""
     values = np.asarray(maps)
-    if values.dtype.kind not in "fiub":
-        complex_too = "Complex data not supported: " if values.dtype.kind == "c" else ""
-        raise _bad(f"{complex_too}maps must contain real numbers", f"dtype {values.dtype}")
-    if values.ndim not in (1, 2):
-        raise _bad("maps must have shape (vertices,) or (maps, vertices)", str(values.shape))
-    if values.shape[-1] == 0:
-        raise _bad(
-            f"maps have 0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex"
-        )
-    if values.shape[-1] != n:
-        raise _bad(f"{source} has {n} vertices; maps have {values.shape[-1]} columns")
+    problem = None
+    if sparse.issparse(maps):
+        problem = "must be a dense array, not a sparse matrix: use maps.toarray()"
+    elif values.dtype.kind == "c":
+        # scikit-learn's checks look for these words, and for those about features.
+        problem = "Complex data not supported"
+    elif values.dtype.kind not in "fiub":
+        problem = f"must contain real numbers; found dtype {values.dtype}"
+    elif values.ndim not in (1, 2):
+        problem = f"must have shape (vertices,) or (maps, vertices); found {values.shape}"
+    elif values.shape[-1] == 0:
+        problem = f"0 feature(s) (shape={values.shape}) while a minimum of 1 is required: no vertex"
+    elif values.shape[-1] != n:
+        problem = f"have {values.shape[-1]} columns; {source} has {n} vertices"
+    if problem is not None:
+        raise ArgumentError("maps", problem)
     return values
 
 
-def check_maps(weights: sparse.csr_array, maps: Any, source: str) -> None:
-    """Refuse what `apply_weights` would refuse, and no maps at all."""
-    rows = np.atleast_2d(checked_maps(maps, weights.shape[1], source))
-    if not len(rows):
-        raise _bad("maps must contain at least one map", f"shape {rows.shape}")
-    refuse_bad_values(weights, rows)
-
-
-def refuse_bad_values(weights: sparse.csr_array, rows: NDArray[Any]) -> None:
-    """Name the first value that is used and not finite, NaN or inf."""
-    used = np.zeros(weights.shape[1], dtype=bool)
-    used[weights.indices] = True
-    for i, row in enumerate(rows):
-        bad = np.flatnonzero(used & ~np.isfinite(row))
+def refuse_bad_values(weights: SparseWeights, rows: NDArray[Any]) -> None:
+    """Raise an error that names the first value that is used and not finite, NaN or inf."""
+    is_used = weights.is_used
+    for number, row in enumerate(rows):
+        bad = np.flatnonzero(is_used & ~np.isfinite(row))
         if len(bad):
-            raise _bad(
-                f"maps must be finite, without NaN or inf, where they are used; map {i} has {row[bad[0]]} at vertex "
-                f"{bad[0]} ({len(bad)} such vertices). Leave them out by roi"
+            raise ArgumentError(
+                "maps",
+                f"must be finite, without NaN or inf; map {number} has {row[bad[0]]} at vertex "
+                f"{bad[0]} ({len(bad)} such vertices): leave them out by roi",
             )
-
-
-def _bad(sentence: str, found: str | None = None) -> ArgumentError:
-    """Maps will not do."""
-    return ArgumentError(
-        "maps", None if found is None else Phrase(found), sentence[0].upper() + sentence[1:]
-    )
 
 
 class Stateless(TransformerMixin, BaseEstimator):
@@ -130,55 +169,55 @@ class Stateless(TransformerMixin, BaseEstimator):
 
 
 class WeightsTransformer(Stateless):
-    """A scikit-learn transformer whose result is `weights` times each map.
+    """A scikit-learn transformer whose result is sparse weights times each map.
 
     Subclasses make the weights from their parameters when they are first needed, and keep them as
     `_built`.
     """
 
-    _source: str  # what has n_source vertices, for errors
+    # What has n_source vertices, for errors.
+    _source: str
     roi: Any
 
-    @property
-    def weights(self) -> sparse.csr_array:
-        """(n_target, n_source)."""
+    def _weights(self) -> SparseWeights:
         raise NotImplementedError
 
     def set_params(self, **params: Any) -> Any:
-        """As scikit-learn's; the weights are made anew when next needed."""
+        """Set parameters as scikit-learn does; the weights are made anew when next needed."""
         self.__dict__.pop("_built", None)
         return super().set_params(**params)
 
     def fit(self, X: Any = None, y: Any = None) -> Any:
-        """Make the weights if they are not there yet; nothing is learnt from the data, they are
-        only checked.
-        """
-        self.n_features_in_ = self.weights.shape[1]
+        """Make the weights if there are none yet; data are only checked."""
+        weights = self._weights()
+        self.n_features_in_ = weights.n_source
         if X is not None:
-            check_maps(self.weights, X, self._source)
+            rows = np.atleast_2d(checked_maps(X, weights.n_source, self._source))
+            if not len(rows):
+                raise ArgumentError("maps", f"must contain a map; found shape {rows.shape}")
+            refuse_bad_values(weights, rows)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from (n_maps,
-        n_source).
+        """Return maps on the target: (n_target,) from (n_source,), (n_maps, n_target) from several.
 
         float32 stays float32; sums are made in float64. NaN is allowed outside the roi only.
         """
-        return apply_weights(self.weights, X, self._source)
+        return apply_weights(self._weights(), X, self._source)
 
     __call__ = transform
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = (
-            self.roi is not None or getattr(self, "precomputed", None) is not None
-        )
+        is_loaded = getattr(self, "precomputed", None) is not None
+        tags.input_tags.allow_nan = self.roi is not None or is_loaded
         return tags
 
 
 class OutlierLimiter(Stateless):
-    """`limit_outliers` as a scikit-learn transformer: X is subjects × sites. Each subject has its
-    own limits.
+    """`limit_outliers` as a scikit-learn transformer: X is subjects × sites.
+
+    Each subject has limits of its own.
 
     Examples
     --------
@@ -195,19 +234,17 @@ class OutlierLimiter(Stateless):
 
     def fit(self, X: ArrayLike, y: Any = None) -> OutlierLimiter:
         """Check X; nothing is learnt."""
-        validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=self.mask is None)
+        self._checked(X, is_fit=True)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Limit the outliers of every subject."""
-        values = validate_data(
-            self,
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=self.mask is None,
-            reset=False,
-        )
-        return limit_outliers(values, self.n_deviations, mask=self.mask)
+        return limit_outliers(self._checked(X, is_fit=False), self.n_deviations, mask=self.mask)
+
+    def _checked(self, X: ArrayLike, is_fit: bool) -> NDArray[Any]:
+        floats = [np.float64, np.float32]
+        finite = self.mask is None
+        return validate_data(self, X, dtype=floats, ensure_all_finite=finite, reset=is_fit)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -242,17 +279,20 @@ class BandPass(Stateless):
         self.order = order
 
     def fit(self, X: ArrayLike, y: Any = None) -> BandPass:
-        """Check X; nothing is learnt. A row of NaN counts as medial wall; a NaN among numbers is an
-        error.
+        """Check X; nothing is learnt.
+
+        A row of NaN counts as medial wall; a NaN among numbers is an error.
         """
-        values = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False)
-        finite = np.isfinite(values)
-        refuse_broken(values, ~finite.all(axis=1) & finite.any(axis=1))
+        values = self._checked(X, is_fit=True)
+        is_finite = np.isfinite(values)
+        refuse_broken(values, ~is_finite.all(axis=1) & is_finite.any(axis=1))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Filter X: keep only the frequencies of the band."""
-        values = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
-        )
+        values = self._checked(X, is_fit=False)
         return bandpass(values, self.tr, self.low, self.high, self.method, self.order)
+
+    def _checked(self, X: ArrayLike, is_fit: bool) -> NDArray[Any]:
+        floats = [np.float64, np.float32]
+        return validate_data(self, X, dtype=floats, ensure_all_finite=False, reset=is_fit)

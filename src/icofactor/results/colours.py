@@ -1,6 +1,4 @@
-"""The colours of maps and parcels, the same in files, page and figures; readable for colour-blind
-eyes and in print.
-"""
+"""Colours of maps and parcels in files, page and figures, also for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -11,15 +9,27 @@ from icofactor.io.freesurfer import UNKNOWN
 
 SEQUENTIAL = ("viridis", "cividis", "inferno", "gray")
 # Okabe & Ito's colours and three more, which colour-blind readers can tell apart; no grey, which is
-# cortex without one
+# cortex without a colour.
 _DISTINCT = (
-    "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#332288", "#882255", "#44aa99",
-)  # fmt: skip
-_GOLDEN, _BATCH = 0.6180339887, 300
+    "#e69f00",
+    "#56b4e9",
+    "#009e73",
+    "#f0e442",
+    "#0072b2",
+    "#d55e00",
+    "#cc79a7",
+    "#332288",
+    "#882255",
+    "#44aa99",
+)
+# Hues a golden angle apart, in turns, differ as long as possible.
+_GOLDEN = 0.6180339887
+# Colours that are made at once, until there are enough.
+_BATCH = 300
 
 
 def ramp(name: str) -> NDArray[np.uint8]:
-    """(256, 3) colours of a map: one of matplotlib's, or "diverging"."""
+    """Return the (256, 3) colours of a map: one of matplotlib's, or "diverging"."""
     if name == "diverging":
         return diverging()
     from matplotlib import colormaps
@@ -28,38 +38,38 @@ def ramp(name: str) -> NDArray[np.uint8]:
 
 
 def diverging() -> NDArray[np.uint8]:
-    """(256, 3) from blue over a light grey to orange-brown, lightness even on both sides (CIELAB)."""
+    """Return (256, 3) colours from blue over light grey to orange-brown, even in lightness."""
     t = np.linspace(-1, 1, 256)
     lightness = 95 - 60 * np.abs(t)
     hue = np.deg2rad(np.where(t < 0, 281, 50))
-    chroma = (
-        np.where(t < 0, 45, 52) * np.abs(t) ** 0.9
-    )  # what screens have: clipped colours would jump
+    # No more than screens have: clipped colours would jump.
+    chroma = np.where(t < 0, 45, 52) * np.abs(t) ** 0.9
     return _srgb(lightness, chroma * np.cos(hue), chroma * np.sin(hue))
 
 
 def distinct_colours(n: int) -> NDArray[np.uint8]:
-    """The colours (n, 3) of n parcels, no two alike, none that of FreeSurfer's "unknown".
+    """Return the colours (n, 3) of n parcels, all different, without FreeSurfer's "unknown".
 
     A parcel keeps its colour however many there are: the first ten have those above, the others
     hues by the golden angle in three lightnesses.
     """
-    found = {tuple(bytes.fromhex(colour[1:])): None for colour in _DISTINCT}
+    distinct = {tuple(bytes.fromhex(colour[1:])): None for colour in _DISTINCT}
     batch = 0
-    while len(found) < n:  # rounded to bytes, some of very many are equal
+    # Rounded to bytes, some of very many colours are equal.
+    while len(distinct) < n:
         number = np.arange(_BATCH * batch, _BATCH * (batch + 1))
         hue = 2 * np.pi * np.mod(0.07 + _GOLDEN * number, 1)
         lightness = np.array([68.0, 48.0, 84.0])[number % 3] - batch
         colours = _srgb(lightness, 46 * np.cos(hue), 46 * np.sin(hue)).tolist()
-        found |= dict.fromkeys(colour for colour in map(tuple, colours) if colour != UNKNOWN)
+        distinct |= dict.fromkeys(colour for colour in map(tuple, colours) if colour != UNKNOWN)
         batch += 1
-    return np.array(list(found)[:n], dtype=np.uint8).reshape(n, 3)
+    return np.array(list(distinct)[:n], dtype=np.uint8).reshape(n, 3)
 
 
 def _srgb(
     L: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]
 ) -> NDArray[np.uint8]:
-    """CIELAB (D65) as sRGB bytes, clipped to what a screen has."""
+    """Return CIELAB colours (D65) as sRGB bytes, clipped to those of a screen."""
     y = (L + 16) / 116
     f = np.stack([y + a / 500, y, y - b / 200], axis=-1)
     xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * [0.95047, 1.0, 1.08883]

@@ -1,4 +1,4 @@
-"""What is known about a fit: one object, complete before anything is drawn or written."""
+"""The description of a fit: one object, complete before anything is drawn or written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from icofactor.assessment.atlas import certain_names, read_regions
 from icofactor.cohort.cohort import Cohort
 from icofactor.cohort.people import People, Scans, people_of
-from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.errors import ArgumentError, FileError
 from icofactor.estimator.saving import MODEL, load_model
 from icofactor.io.freesurfer import Labels
 from icofactor.io.guard import naming
@@ -41,15 +41,20 @@ from icofactor.results.report.selection_files import (
 from icofactor.results.report.surfaces import Cortex, Surfaces, cortex_or_reason
 from icofactor.sphere.names import OWN, mesh_name_of
 
+# Ending of the mean of the subjects' surfaces, in the folder of a fit.
 SURFACE = "midthickness.surf.gii"
-DIAGNOSTICS, PROVENANCE, METHODS = "diagnostics.npz", "provenance.json", "methods.md"
+DIAGNOSTICS = "diagnostics.npz"
+PROVENANCE = "provenance.json"
+METHODS = "methods.md"
+# Bytes of a methods paragraph that are read; a real one has a few thousand.
+_MAX_METHODS = 2**20
+# Arrays of the diagnostics that have a value per site.
+_PER_SITE = ("median", "deviation", "explained_map", "parcellation", "depth")
 
 
 @dataclass(frozen=True, eq=False)
 class ScanTable:
-    """Loadings of all scans, those that were not fitted among them, and what is known of them, one
-    row each.
-    """
+    """Loadings of all scans, also of those that were not fitted, with their participants table."""
 
     loadings: np.ndarray
     participants: Mapping[str, Any]
@@ -57,25 +62,24 @@ class ScanTable:
 
 @dataclass(frozen=True, eq=False)
 class FitDescription:
-    """All that a fit leaves behind; folder, page and figures are made from it alone.
+    """A fit and everything about it; folder, page and figures are made from this alone.
 
     Attributes
     ----------
     model : fitted CorticalFactorization.
-    diagnostics : what was computed about the fit; its parcellation is the one of all files, page
-        and figures.
-    cortex : what maps are drawn on.
-    provenance : how the fit came about; None when unknown.
+    diagnostics : diagnostics of the fit; files, page and figures use its parcellation.
+    cortex : surfaces that maps are drawn on.
+    provenance : configuration, inputs and versions; None when unknown.
     methods : the methods paragraph, in Markdown; "" when there is none.
     participants : column → one value per subject; empty when the description was read from a
         folder.
-    selection : what `icofactor select` found.
-    associations, latent, norm : what `icofactor associate` found: terms, latent variables,
-        W-scores; None where it
-        was not asked for them.
+    selection : results of `icofactor select`.
+    associations, latent, norm : results of `icofactor associate`: terms, latent variables,
+        W-scores; None without them.
     regions : hemisphere → regions of an atlas on the vertices; None without an atlas.
-    people : who the rows of the tables are; None when the description was read from a folder.
-    table : loadings of all scans where some were not fitted; else None.
+    people : person and session of each row of the tables; None when the description was read from
+        a folder.
+    table : loadings of all scans if some were not fitted; else None.
     """
 
     model: Any
@@ -95,13 +99,14 @@ class FitDescription:
     def __post_init__(self) -> None:
         problem = _difference(self.model, self.diagnostics)
         if problem is not None:
-            raise ArgumentError(
-                "diagnostics", Phrase(f"one that {problem}"), "of the same fit as {model}"
-            )
+            raise ArgumentError("diagnostics", f"{problem}; give those of the model's own fit")
         for name, column in self.participants.items():
             if np.shape(column) != (len(self.subjects),):
-                found = Phrase(f"shape {np.shape(column)} for {len(self.subjects)} subjects")
-                raise ArgumentError(f"participants[{name!r}]", found, "one value per subject")
+                raise ArgumentError(
+                    f"participants[{name!r}]",
+                    f"has shape {np.shape(column)} for {len(self.subjects)} subjects; give one "
+                    "value per subject",
+                )
 
     @classmethod
     def of(
@@ -111,29 +116,30 @@ class FitDescription:
         surfaces: Surfaces | None = None,
         atlas: Sequence[str | Path] | None = None,
         mean_of: Sequence[str | Path] = (),
-        **known: Any,
+        **attributes: Any,
     ) -> FitDescription:
-        """A description of a fit, with the surfaces and the atlas read; `known` are further
-        attributes.
+        """Return the description of a fit, after reading surfaces and atlas.
 
         Parameters
         ----------
         surfaces : surface files or folders, for meshes other than fsaverage.
         atlas : one .annot or .label.gii per hemisphere, or one .dlabel.nii, to name regions.
-        mean_of : surfaces of subjects, whose mean is drawn where `surfaces` are not given.
+        mean_of : surfaces of subjects, whose mean is drawn unless there are `surfaces`.
+        attributes : further attributes of the description.
         """
-        sites = model.sites_.of_measure()
+        sites = model.sites_.one_copy()
         cortex = cortex_or_reason(sites, model.hemi_, surfaces, mean_of)
-        if sites.regions is not None and cortex.hemispheres and not atlas:
-            halves = np.split(sites.regions.labels, sites.n_hemispheres)
-            names = dict(enumerate(sites.regions.names))
-            known["regions"] = {
-                half.side: (own, names)
-                for half, own in zip(cortex.hemispheres, halves, strict=True)
-            }
         if atlas and cortex.hemispheres:
-            known["regions"] = read_regions(atlas, sites.surface, model.hemi_)
-        return cls(model, diagnostics, cortex, **known)
+            attributes["regions"] = read_regions(atlas, sites.surface, model.hemi_)
+        elif sites.regions is not None and cortex.hemispheres:
+            # Parcels are regions of an atlas themselves.
+            labels = np.split(sites.regions.labels, sites.n_hemispheres)
+            names = dict(enumerate(sites.regions.names))
+            sides = [hemisphere.side for hemisphere in cortex.hemispheres]
+            attributes["regions"] = {
+                side: (numbers, names) for side, numbers in zip(sides, labels, strict=True)
+            }
+        return cls(model, diagnostics, cortex, **attributes)
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -141,54 +147,56 @@ class FitDescription:
         return self.diagnostics.subjects
 
     def by_measure(self) -> list[tuple[str, FitDescription]]:
-        """Measure, and the fit with its maps alone, in its units; one without name where all share
-        maps.
-        """
-        model, d, measures = self.model, self.diagnostics, self.model.measures_
+        """Return each measure and the fit with its maps; if maps are shared, one without name."""
+        measures = self.model.measures_
         if measures is None or measures.share == "maps":
             return [("", self)]
-        found, on_sites = [], ("median", "deviation", "explained_map", "parcellation", "depth")
-        maps = measures.maps(model.components_)
-        for number, name in enumerate(measures.names):
-            one, mine = copy(model), model.sites_.measure == number
-            one.sites_, one.components_, one.measures_ = (
-                model.sites_.of_measure(number),
-                maps[name],
-                None,
-            )
-            one.mask_ = (
-                None if model.mask_ is None or model.mask_[mine].all() else model.mask_[mine]
-            )
-            own: dict[str, Any] = {part: getattr(d, part)[mine] for part in on_sites}
-            diagnostics = replace(d, **own, modality=name, units=measures.units[number])
-            found.append((name, replace(self, model=one, diagnostics=diagnostics)))
-        return found
+        maps = measures.maps(self.model.components_)
+        return [
+            (name, self._of_measure(number, name, maps[name]))
+            for number, name in enumerate(measures.names)
+        ]
+
+    def _of_measure(self, number: int, name: str, maps: np.ndarray) -> FitDescription:
+        """Return the fit with the maps of one measure, in its units."""
+        is_here = self.model.sites_.copy == number
+        mask = None if self.model.mask_ is None else self.model.mask_[is_here]
+        model = copy(self.model)
+        model.sites_ = self.model.sites_.one_copy(number)
+        model.components_ = maps
+        model.centering_ = replace(self.model.centering_.at(is_here), measures=None)
+        # A measure may use all of its sites where another one does not.
+        model.mask_ = None if mask is None or mask.all() else mask
+        per_site: dict[str, Any] = {
+            attribute: getattr(self.diagnostics, attribute)[is_here] for attribute in _PER_SITE
+        }
+        units = self.model.measures_.units[number]
+        diagnostics = replace(self.diagnostics, **per_site, modality=name, units=units)
+        return replace(self, model=model, diagnostics=diagnostics)
 
     def with_maps(self, maps: np.ndarray) -> FitDescription:
-        """The same fit with its maps in other units."""
-        one = copy(self.model)
-        one.components_ = maps
-        return replace(self, model=one)
+        """Return the same fit with its maps in other units."""
+        # The estimator is copied, because the caller's keeps its own maps.
+        model = copy(self.model)
+        model.components_ = maps
+        return replace(self, model=model)
 
     @property
     def atlas_names(self) -> list[str]:
-        """One per component: "bilateral insula (12.3 %)" where an atlas names it (q ≤ 0.05), else
-        "".
-        """
+        """Names from an atlas, such as "bilateral insula (12.3 %)"; "" where q > 0.05."""
         return certain_names(self.selection.overlap, len(self.diagnostics.alone))
 
     @property
     def titles(self) -> list[str]:
-        """One per component, for pages and figures: "Component 1: bilateral insula (12.3 %)" or
-        "Component 1".
-        """
+        """Titles of components for pages and figures: "Component 1: bilateral insula (12.3 %)"."""
         return [
-            f"Component {j}{': ' * bool(name)}{name}" for j, name in enumerate(self.atlas_names, 1)
+            f"Component {number}: {name}" if name else f"Component {number}"
+            for number, name in enumerate(self.atlas_names, 1)
         ]
 
     @property
     def labels(self) -> list[str]:
-        """The same for files: "component01 bilateral insula (12.3 %)" or "component01"."""
+        """Titles of components for files: "component01 bilateral insula (12.3 %)"."""
         numbers = numbered("component", len(self.diagnostics.alone))
         return [
             f"{number} {name}".strip()
@@ -197,7 +205,7 @@ class FitDescription:
 
     @property
     def mesh_name(self) -> str:
-        """Of the maps."""
+        """Name of the mesh of the maps."""
         return mesh_name_of(self.model.sites_)
 
 
@@ -213,38 +221,46 @@ def describe_fit(
     warnings: Sequence[str] = (),
     report: Callable[[float], None] | None = None,
 ) -> FitDescription:
-    """Everything about a fit, in one pass over the maps.
+    """Describe a fit, in one pass over the maps.
 
     Parameters
     ----------
     model : fitted CorticalFactorization.
     cohort : the Cohort, or one on disk.
-    adjusted : the same cohort as it was fitted, when something was taken out of its maps.
-    scans : which scans were fitted and belong together; None where rows are people.
-    table : loadings of all scans, where some were not fitted.
+    adjusted : the cohort as it was fitted, if something was taken out of its maps.
+    scans : which scans were fitted and belong together; None if rows are people.
+    table : loadings of all scans, if some were not fitted.
     folder : where a selection of the number of components may lie, which is shown with the fit.
     timing : stage of the fit → seconds.
-    warnings : what the fit warned of.
-    report : called with the fraction of the maps that was looked at.
+    warnings : warnings of the fit.
+    report : called with the fraction of the maps that is done.
     """
-    data = cohort if adjusted is None else adjusted
-    # what else may lie in the folder is about an earlier fit
-    choice = None if folder is None else read_choice(Path(folder))
-    provenance, groups = (
-        provenance_of(model, cohort, warnings),
-        None if scans is None else scans.groups,
-    )
+    provenance = provenance_of(model, cohort, warnings)
     if scans is not None and scans.record:
         provenance["scans"] = {**scans.record, "summary": scans.sentence}
+    diagnostics = diagnose(
+        model,
+        cohort if adjusted is None else adjusted,
+        groups=None if scans is None else scans.groups,
+        timing=timing,
+        warnings=warnings,
+        report=report,
+    )
+    people = None
+    if scans is not None:
+        people = people_of(cohort) if table is None else scans.people
+    # Other results in the folder are about an earlier fit.
+    choice = None if folder is None else read_choice(Path(folder))
+    # Surfaces are trusted only if the tree was just read; a store may name any file.
+    surfaces = cohort.provenance.get("surfaces", ()) if isinstance(cohort, Cohort) else ()
     return FitDescription.of(
         model,
-        diagnose(model, data, groups=groups, timing=timing, warnings=warnings, report=report),
-        # as just found by reading a tree; what a store names may be anything
-        mean_of=cohort.provenance.get("surfaces", ()) if isinstance(cohort, Cohort) else (),
+        diagnostics,
+        mean_of=surfaces,
         provenance=provenance,
         methods=methods_text(model, cohort, scans),
         participants=cohort.participants,
-        people=None if scans is None else scans.people if table is not None else people_of(cohort),
+        people=people,
         table=table,
         selection=SelectionFiles(choice),
     )
@@ -253,65 +269,58 @@ def describe_fit(
 def read_fit(
     folder: str | Path, surfaces: Surfaces | None = None, atlas: Sequence[str | Path] | None = None
 ) -> FitDescription:
-    """The description of a fit from its folder, for which model.zip and diagnostics.npz are needed."""
-    place = Path(folder)
-    if not place.is_dir():
+    """Return the description of a fit from its folder, which needs the model and diagnostics."""
+    folder = Path(folder)
+    if not folder.is_dir():
         raise NotADirectoryError(
-            f"{place} is not a folder; it should be one that icofactor fit wrote"
+            f"{folder} is not a folder; it should be one that icofactor fit wrote"
         )
-    if not (place / MODEL).exists():
+    if not (folder / MODEL).exists():
         raise FileNotFoundError(
-            f"{place / MODEL}: no such file; give a folder that icofactor fit wrote"
+            f"{folder / MODEL}: no such file; give a folder that icofactor fit wrote"
         )
-    with reading(place):
-        model, diagnostics = load_model(place / MODEL), load_diagnostics(place / DIAGNOSTICS)
+    with reading(folder):
+        model = load_model(folder / MODEL)
+        diagnostics = load_diagnostics(folder / DIAGNOSTICS)
         problem = _difference(model, diagnostics)
         if problem is not None:
-            raise FileError(
-                place / DIAGNOSTICS, f"{problem}; {MODEL} in this folder is from another fit"
-            )
-        known: dict[str, Any] = {
-            "provenance": read_record(place / PROVENANCE),
-            "methods": read_methods(place / METHODS),
-            "selection": read_selection_files(place, model, diagnostics.subjects),
-            **_tests_beside(place, model),
+            problem = f"{problem}; {MODEL} in this folder is from another fit"
+            raise FileError(folder / DIAGNOSTICS, problem)
+        n_components = len(model.components_)
+        measures = _separate_measures(model)
+        attributes: dict[str, Any] = {
+            "provenance": read_record(folder / PROVENANCE),
+            "methods": read_methods(folder / METHODS),
+            "selection": read_selection_files(folder, model, diagnostics.subjects),
+            "associations": read_association_files(folder, n_components, measures),
+            "latent": read_latent_files(folder, n_components, measures),
+            "norm": read_norm_files(folder, n_components, measures),
         }
-    return FitDescription.of(
-        model,
-        diagnostics,
-        surfaces,
-        atlas,
-        sorted(place.glob(f"hemi-?_*_desc-{OWN}_{SURFACE}")),
-        **known,
-    )
+    # Maps on meshes without surfaces of their own were drawn on these.
+    mean_surfaces = sorted(folder.glob(f"hemi-?_*_desc-{OWN}_{SURFACE}"))
+    return FitDescription.of(model, diagnostics, surfaces, atlas, mean_surfaces, **attributes)
 
 
-def _tests_beside(folder: Path, model: Any) -> dict[str, Any]:
-    """What `icofactor associate` left beside a fit: of shared maps, about the loadings of every
-    measure.
-    """
-    joined = (
-        model.measures_ is not None and model.measures_.share == "maps" and model.measures_.n > 1
-    )
-    measures = model.measures_.names if joined else ()
-    readers = {
-        "associations": read_association_files,
-        "latent": read_latent_files,
-        "norm": read_norm_files,
-    }
-    return {name: read(folder, len(model.components_), measures) for name, read in readers.items()}
+def _separate_measures(model: Any) -> tuple[str, ...]:
+    """Return the measures that have loadings of their own, as with shared maps."""
+    measures = model.measures_
+    if measures is None or measures.share != "maps" or measures.n == 1:
+        return ()
+    return tuple(measures.names)
 
 
 def read_methods(path: Path) -> str:
-    """A text; "" where there is no file."""
+    """Return the methods paragraph; "" if there is no file."""
     if not path.is_file():
         return ""
     with naming(path, "text"):
-        return read_text(path, 2**20)
+        return read_text(path, _MAX_METHODS)
 
 
-def _difference(model: Any, d: Diagnostics) -> str | None:
-    """In what diagnostics are not those of a model."""
-    if d.loadings.shape == model.loadings_.shape and len(d.median) == model.sites_.n:
+def _difference(model: Any, diagnostics: Diagnostics) -> str | None:
+    """Say how diagnostics differ from a model; None if both are of the same size."""
+    n_sites = len(diagnostics.median)
+    shape = diagnostics.loadings.shape
+    if shape == model.loadings_.shape and n_sites == model.sites_.n:
         return None
-    return f"is of {d.loadings.shape[0]} subjects and {d.loadings.shape[1]} components on {len(d.median)} sites"
+    return f"is of {shape[0]} subjects and {shape[1]} components on {n_sites} sites"

@@ -1,6 +1,4 @@
-"""Fit a cohort, describe the fit and write it as one folder; `icofactor fit` and `icofactor demo`
-are made of this.
-"""
+"""Fit a cohort, describe the fit and write it as one folder, as `icofactor fit` and `demo` do."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,14 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from icofactor.cohort.adjusted import with_executor
 from icofactor.cohort.measures import measures_of
 from icofactor.cohort.people import REPEATED, Scans, choose_scans
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.estimator.estimator import CorticalFactorization
+from icofactor.estimator.inputs import check_executor
 from icofactor.preprocessing.adjusted import as_the_fit, steps_of
-from icofactor.preprocessing.combat import ComBat, as_combat
+from icofactor.preprocessing.combat import ComBat, Harmonization, as_combat
 from icofactor.preprocessing.covariates import Coded, Covariates
 from icofactor.progress import Stages
 from icofactor.results.description import ScanTable, describe_fit
@@ -57,7 +58,8 @@ class FitResult:
     Examples
     --------
     >>> import icofactor as ico
-    >>> fit = ico.fit_cohort(ico.simulate_cohort(), ico.CorticalFactorization(10), "out")  # doctest: +SKIP
+    >>> model = ico.CorticalFactorization(10)
+    >>> fit = ico.fit_cohort(ico.simulate_cohort(), model, "out")  # doctest: +SKIP
     >>> print(fit.found())  # doctest: +SKIP
     Cohort(100 subjects × 10242 vertices; simulated thickness in mm, left hemisphere)
     10 components explain 51 % of the between-subject variance.
@@ -78,74 +80,90 @@ class FitResult:
     explained: Mapping[str, float] = field(default_factory=dict)
 
     def found(self) -> str:
-        """What was found, as text."""
-        covariates, share = self.model.covariates_, 100 * self.model.explained_
-        lines, harmonization = [repr(self.data)], self.model.harmonization_
+        """Return the findings as text."""
+        model = self.model
+        cohort = repr(self.data).strip()
+        lines = [cohort]
         if self.scans is not None and self.scans.sentence:
             lines.append(f"{self.scans.sentence}.")
-        if harmonization is not None:
-            shifted = (
-                f"; {harmonization.n_shifted} sites were shifted to stay ≥ 0"
-                if harmonization.n_shifted
-                else ""
-            )
-            removed = f"{100 * harmonization.explained:.1f} % of the between-subject variance{self._each(harmonization)}"
-            lines.append(f"Harmonized over {harmonization}, which removed {removed}{shifted}.")
-        if covariates is not None:
-            shifted = (
-                f"; {covariates.n_shifted} sites were shifted to stay ≥ 0"
-                if covariates.n_shifted
-                else ""
-            )
-            whole = (
-                "the between-subject variance"
-                if harmonization is None
-                else "the remaining variance"
-            )
-            removed = f"{100 * covariates.explained:.1f} % of {whole}{self._each(covariates)}"
-            verb = "was" if len(covariates.terms) == 1 else "were"
-            lines.append(f"{covariates} explained {removed} and {verb} regressed out{shifted}.")
-        of = (
-            "the between-subject variance"
-            if covariates is None and harmonization is None
-            else "the rest"
-        )
-        n = len(self.model.components_)
-        lines.append(f"{n} component{'s explain' if n > 1 else ' explains'} {share:.0f} % of {of}.")
+        # Shares of variance refer to what harmonization and covariates leave.
+        lines += self._adjustments()
+        is_adjusted = model.covariates_ is not None or model.harmonization_ is not None
+        variance = "the rest" if is_adjusted else "the between-subject variance"
+        n = len(model.components_)
+        verb = "explains" if n == 1 else "explain"
+        share = f"{100 * model.explained_:.0f} % of {variance}"
+        lines.append(f"{plural(n, 'component')} {verb} {share}.")
         if self.explained:
+            shares = [f"{name} {100 * share:.0f} %" for name, share in self.explained.items()]
+            lines.append(f"Of each measure: {', '.join(shares)}.")
+        n_constant = model.n_constant_sites_
+        if n_constant:
+            verb = "does" if n_constant == 1 else "do"
             lines.append(
-                f"Of each measure: {', '.join(f'{m} {100 * s:.0f} %' for m, s in self.explained.items())}."
+                f"{plural(n_constant, 'site')} {verb} not vary between subjects; they are left "
+                "out of z-scores."
             )
-        constant = self.model.n_constant_sites_
-        if constant:
-            sites = "1 site does" if constant == 1 else f"{constant} sites do"
-            lines.append(f"{sites} not vary between subjects; they are left out of z-scores.")
-        lines.append(recurrence_line(self.model))
-        warned = [*self.warnings, recurrence_warning(self.model)]
-        return "\n".join([*filter(None, lines), *(f"Warning: {text}" for text in warned if text)])
+        lines.append(recurrence_line(model))
+        lines += [
+            f"Warning: {text}" for text in (*self.warnings, recurrence_warning(model)) if text
+        ]
+        return "\n".join(filter(None, lines))
 
-    def _each(self, step: Any) -> str:
-        """What a step took out of each of several measures."""
+    def _adjustments(self) -> list[str]:
+        """Return sentences about harmonization and covariates."""
+        harmonization = self.model.harmonization_
+        covariates = self.model.covariates_
+        lines = []
+        variance = "the between-subject variance"
+        if harmonization is not None:
+            removed = f"{100 * harmonization.explained:.1f} % of {variance}"
+            lines.append(
+                f"Harmonized over {harmonization}, which removed {removed}"
+                f"{self._by_measure(harmonization)}{_shifted(harmonization)}."
+            )
+            variance = "the remaining variance"
+        if covariates is not None:
+            removed = f"{100 * covariates.explained:.1f} % of {variance}"
+            verb = "was" if len(covariates.terms) == 1 else "were"
+            lines.append(
+                f"{covariates} explained {removed}{self._by_measure(covariates)} and {verb} "
+                f"regressed out{_shifted(covariates)}."
+            )
+        return lines
+
+    def _by_measure(self, step: Harmonization | Covariates) -> str:
+        """Return the shares that a step removed from several measures, as text."""
         if step.explained_each is None or self.model.measures_ is None:
             return ""
         shares = zip(self.model.measures_.names, step.explained_each, strict=True)
         return f" on average ({', '.join(f'{name} {100 * share:.1f} %' for name, share in shares)})"
 
     def written(self) -> str:
-        """What was written, as text."""
-        shown = [file.relative_to(self.folder).parts for file in self.files]
-        inside = Counter(parts[0] for parts in shown if len(parts) > 1)
-        lines = dict.fromkeys(
-            f"{name}/ ({counted(inside[name], 'file')})" if name in inside else name
-            for name, *_ in shown
-        )
-        gone = [
+        """Return the names of the files as text."""
+        paths = [file.relative_to(self.folder).parts for file in self.files]
+        # Folders are counted, not listed.
+        n_inside = Counter(parts[0] for parts in paths if len(parts) > 1)
+        names = dict.fromkeys(parts[0] for parts in paths)
+        lines = [f"Written to {self.folder}:"]
+        for name in names:
+            files = f"/ ({plural(n_inside[name], 'file')})" if name in n_inside else ""
+            lines.append(f"  {name}{files}")
+        # Maps of the earlier fit are as many as those listed above.
+        removed = [
             file.name
             for file in self.removed
             if file.parent == self.folder and "_space-" not in file.name
         ]
-        about = [f"Removed with the earlier fit: {', '.join(gone)}"] if gone else []
-        return "\n".join([f"Written to {self.folder}:", *(f"  {line}" for line in lines), *about])
+        if removed:
+            lines.append(f"Removed with the earlier fit: {', '.join(removed)}")
+        return "\n".join(lines)
+
+
+def _shifted(step: Harmonization | Covariates) -> str:
+    if not step.n_shifted:
+        return ""
+    return f"; {step.n_shifted} sites were shifted to stay ≥ 0"
 
 
 def fit_cohort(
@@ -163,6 +181,7 @@ def fit_cohort(
     figures: bool = True,
     overwrite: bool = False,
     verbose: bool = False,
+    executor: Executor | None = None,
 ) -> FitResult:
     """Fit a cohort and write maps, loadings, tables, model, provenance, figures and a report to a
     folder.
@@ -199,11 +218,15 @@ def fit_cohort(
     timing : mapping of str to float, default=None
         Seconds of earlier stages, for the report.
     figures : bool, default=True
-        Whether to write every panel of the page as PNG and PDF too, which takes some seconds.
+        Whether to write the charts of the page as SVG files too.
     overwrite : bool, default=False
         Whether to replace an earlier fit in this folder.
     verbose : bool, default=False
         Whether to show progress bars.
+    executor : concurrent.futures.Executor, default=None
+        Where blocks of the maps are worked on: during harmonization, covariates, fit and
+        diagnostics. ``client.get_executor()`` of a dask client, for example. Default: threads of
+        this process.
 
     Returns
     -------
@@ -228,75 +251,84 @@ def fit_cohort(
     >>> [file.name for file in result.files if file.suffix in (".zip", ".html")]
     ['model.zip', 'report.html']
     """
-    place = out if isinstance(out, FitFolder) else FitFolder(out, overwrite, figures)
-    mesh = mesh_name_of(cohort.sites)
-    measures = measures_of(cohort)
+    folder = out if isinstance(out, FitFolder) else FitFolder(out, overwrite, figures)
+    check_executor(executor)
+    # Files per hemisphere that cannot be written are refused before the fit, not after it.
     if cohort.sites.regions is None:
-        map_columns(
-            cohort.sites.of_measure().n, cohort.hemisphere, mesh
-        )  # refused before the fit, not after it
-    place.check_maps(mesh, cohort.hemisphere, () if measures is None else measures.names)
-    seed = model.random_state if isinstance(model.random_state, int) else 0
-    scans = (
-        fit_on if isinstance(fit_on, Scans) else choose_scans(cohort, fit_on, groups, order, seed)
-    )
-    everyone, cohort = cohort, scans.of(cohort)
-    others = np.setdiff1d(np.arange(len(everyone.subjects)), scans.rows)
-    stages, spent = Stages(verbose), dict(timing or {})
-    data, combat = cohort, as_combat(harmonize, keep) or model.harmonize
+        n_sites = cohort.sites.one_copy().n
+        map_columns(n_sites, cohort.hemisphere, mesh_name_of(cohort.sites))
+    scans = fit_on
+    # The command line chooses scans before it reads any map.
+    if not isinstance(scans, Scans):
+        seed = model.random_state if isinstance(model.random_state, int) else 0
+        scans = choose_scans(cohort, scans, groups, order, seed)
+    stages = Stages(verbose)
+    seconds = dict(timing or {})
+    fitted_cohort = scans.of(cohort)
+    data = with_executor(fitted_cohort, executor)
+    combat = as_combat(harmonize, keep) or model.harmonize
     if combat is not None:
-        with stages.stage("harmonization"), _timed(spent, "harmonization"):
-            data = model.harmonized(cohort, combat)
+        with _stage(stages, seconds, "harmonization"):
+            data = model.harmonized(data, combat)
     if covariates:
-        with stages.stage("covariates"), _timed(spent, "covariates"):
-            kept = Covariates.fit(
-                data, covariates, mask=model.mask, nonnegative=not model.takes_negative
-            )
-            data = kept.apply(data)
-    # done to scans that are not fitted before the fit, so that what cannot be done to them is
-    # refused in time
-    rest = as_the_fit(everyone[others], *steps_of(data)) if len(others) else None
-    with warnings.catch_warnings(record=True) as raised, _timed(spent, "fit"):
+        with _stage(stages, seconds, "covariates"):
+            nonnegative = not model.takes_negative
+            step = Covariates.fit(data, covariates, mask=model.mask, nonnegative=nonnegative)
+            data = step.apply(data)
+    # The other scans are adjusted before the fit, so that problems show in time.
+    other_rows = np.setdiff1d(np.arange(len(cohort.subjects)), scans.rows)
+    other_scans = None
+    if len(other_rows):
+        other_scans = as_the_fit(with_executor(cohort[other_rows], executor), *steps_of(data))
+    with warnings.catch_warnings(record=True) as caught, _stage(None, seconds, "fit"):
         warnings.simplefilter("always")
-        if fit_on == "all":  # as asked for
+        # With "all", the user requests repeated scans.
+        if fit_on == "all":
             warnings.filterwarnings("ignore", REPEATED)
-        model.fit(data)
-    known = None
-    if rest is not None:
-        with stages.stage("other scans"), _timed(spent, "other scans"):
-            loadings = np.empty((len(everyone.subjects), len(model.components_)))
-            loadings[scans.rows], loadings[others] = model.loadings_, model.transform(rest)
-            fitted = np.isin(np.arange(len(loadings)), scans.rows).astype(int)
-            known = ScanTable(loadings, {**everyone.participants, "fitted": fitted})
-    plain = lambda one: (
-        not_converged(model) if one.category is ConvergenceWarning else str(one.message)
-    )
-    said = list(dict.fromkeys(map(plain, raised)))
-    with stages.stage("diagnostics") as show:
-        # a selection that was written about an earlier fit goes with it
-        beside = None if place.replaces else place.path
-        about: dict[str, Any] = {"scans": scans, "table": known, "folder": beside}
-        fit = describe_fit(model, cohort, data, **about, timing=spent, warnings=said, report=show)
-    each = fit.diagnostics.measure_explained
-    explained = (
-        {}
-        if measures is None or each is None
-        else dict(zip(measures.names, each.tolist(), strict=True))
-    )
-    return FitResult(
-        model,
-        data,
-        place.path,
-        write_fit(fit, place, stages),
-        said,
-        place.removed,
-        scans,
-        explained,
-    )
+        model.fit(data, executor=executor)
+    texts = [_text_of(warning, model) for warning in caught]
+    messages = list(dict.fromkeys(texts))
+    scan_table = None
+    if other_scans is not None:
+        with _stage(stages, seconds, "other scans"):
+            loadings = np.empty((len(cohort.subjects), len(model.components_)))
+            loadings[scans.rows] = model.loadings_
+            loadings[other_rows] = model.transform(other_scans, executor=executor)
+            is_fitted = np.isin(np.arange(len(loadings)), scans.rows).astype(int)
+            scan_table = ScanTable(loadings, {**cohort.participants, "fitted": is_fitted})
+    with stages.stage("diagnostics") as report:
+        description = describe_fit(
+            model,
+            fitted_cohort,
+            data,
+            scans=scans,
+            table=scan_table,
+            # A selection that was written about an earlier fit leaves with it.
+            folder=None if folder.replaces else folder.path,
+            timing=seconds,
+            warnings=messages,
+            report=report,
+        )
+    measures = measures_of(cohort)
+    shares = description.diagnostics.measure_explained
+    explained = {}
+    if measures is not None and shares is not None:
+        explained = dict(zip(measures.names, shares.tolist(), strict=True))
+    # Until here nothing was written.
+    files = write_fit(description, folder, stages)
+    return FitResult(model, data, folder.path, files, messages, folder.removed, scans, explained)
+
+
+def _text_of(warning: warnings.WarningMessage, model: CorticalFactorization) -> str:
+    if warning.category is ConvergenceWarning:
+        return not_converged(model)
+    return str(warning.message)
 
 
 @contextmanager
-def _timed(spent: dict[str, float], stage: str) -> Iterator[None]:
+def _stage(stages: Stages | None, seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Show a stage of the fit, and keep how long it took."""
     begin = time.perf_counter()
-    yield
-    spent[stage] = time.perf_counter() - begin
+    with stages.stage(name) if stages is not None else nullcontext():
+        yield
+    seconds[name] = time.perf_counter() - begin

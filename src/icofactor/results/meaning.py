@@ -1,6 +1,4 @@
-"""What the maps and loadings of a fit mean, their units, and how far to trust them: the sentences
-of all outputs.
-"""
+"""Sentences of all outputs: what maps and loadings mean, their units, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.factorization.methods import method_named
 from icofactor.results.recurrence_text import in_one_line, undetermined, warning
 
@@ -18,82 +16,75 @@ if TYPE_CHECKING:
     from icofactor.assessment.selection.choice import Choice
     from icofactor.results.description import FitDescription
 
-_MORE = {
+# Modality → how people above and below the average are described.
+_COMPARATIVES = {
     "thickness": ("cortex is thicker", "it is thinner"),
     "myelin": ("myelin is higher", "it is lower"),
 }
-"""Modality → how people above and below the average are described."""
-_HIGH, _MODERATE = 0.9, 0.7
-"""Median correlation of maps with those of resamples from which stability is called high, or
-moderate.
-"""
-_MOST, _TIMES = 0.5, 1.5
-"""Components that typically cover more than this share of the cortex, and together this many times
-the cortex, are not called parts.
-"""
+# The same for modalities that have no adjective.
 _HIGHER = ("values are higher", "they are lower")
+# Median correlation of maps with those of resamples from which stability is high, or moderate.
+_HIGH = 0.9
+_MODERATE = 0.7
+# Components are not parts if their median share of the cortex, and the sum of shares, exceed these.
+_MAX_SHARE = 0.5
+_MAX_TOTAL = 1.5
 
 
 def n_people(fit: Any) -> int:
-    """Subjects, whatever number of rows each has."""
+    """Return the number of subjects, whatever number of rows each has."""
     measures = fit.model.measures_
-    return len(fit.subjects) // (
-        measures.n if measures is not None and measures.share == "maps" else 1
-    )
+    if measures is None or measures.share != "maps":
+        return len(fit.subjects)
+    return len(fit.subjects) // int(measures.n)
 
 
 def names_of_bars(model: Any) -> list[str]:
-    """Names of the columns of components on regions: with shared loadings, those of each measure
-    after the other.
-    """
-    names, measures = list(model.sites_.regions.names), model.measures_
-    joined = measures is not None and measures.share == "loadings"
-    return (
-        [f"{measure} {name}" for measure in measures.names for name in names] if joined else names
-    )
+    """Return names of the columns of components on regions."""
+    names = list(model.sites_.regions.names)
+    measures = model.measures_
+    if measures is None or measures.share != "loadings":
+        return names
+    # With shared loadings, the measures follow each other.
+    return [f"{measure} {name}" for measure in measures.names for name in names]
 
 
 def measure_title(modality: str) -> str:
-    """A measure as a paper writes it: ReHo, ALFF."""
+    """Return a measure as a paper writes it: ReHo, ALFF."""
     return {"reho": "ReHo", "alff": "ALFF", "falff": "fALFF"}.get(modality.lower(), modality)
 
 
 def fitted_units(model: Any, units: str) -> str:
-    """Units of the values that were fitted, and of residuals: the data's, or standard deviations
-    for z-scores.
-    """
+    """Return units of the values that were fitted, and of residuals."""
     if model.center_ == "zscore":
         return "standard deviations"
-    return (
-        "scaled units"
-        if model.measures_ is not None and model.measures_.scale == "variance"
-        else units
-    )
+    if model.measures_ is not None and model.measures_.scale == "variance":
+        return "scaled units"
+    return units
 
 
 def component_units(model: Any, units: str) -> str:
-    """Units of the maps: those of the values fitted, but none where loadings carry them
-    (projective, not scaled).
-    """
-    return fitted_units(model, units) if method_named(model.solution_.method).scheme.scaled else ""
+    """Return units of the maps: of the fitted values, or "" if loadings carry the units."""
+    is_scaled = method_named(model.solution_.method).scheme.scaled
+    return fitted_units(model, units) if is_scaled else ""
 
 
 def scale_label(model: Any, units: str) -> str:
-    """The same as the name of a colour scale: mm of deviation per unit loading."""
-    own = component_units(model, units)
-    what = {"none": "", "mean": " of deviation per unit loading", "zscore": " per unit loading"}[
-        model.center_
-    ]
-    return f"{own}{what}" if own else ""
+    """Return the name of a colour scale: mm of deviation per unit loading."""
+    map_units = component_units(model, units)
+    if not map_units:
+        return ""
+    endings = {"none": "", "mean": " of deviation per unit loading", "zscore": " per unit loading"}
+    return f"{map_units}{endings[model.center_]}"
 
 
 def has_signed_loadings(model: Any) -> bool:
-    """Whether loadings say more or less than something, so that colours need two ends."""
+    """Return whether loadings have two directions, so that colours need two ends."""
     return bool(model.center_ != "none" or np.min(model.loadings_) < 0)
 
 
 def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
-    """What a component and its loading mean, as one or two plain sentences.
+    """Return what a component and its loading mean, as one or two plain sentences.
 
     Examples
     --------
@@ -104,105 +95,105 @@ def meaning_of(model: Any, modality: str = "", units: str = "") -> str:
     'Each component is a part of the cortex where'
     """
     scheme = method_named(model.solution_.method).scheme
-    scaled, own = scheme.scaled, component_units(model, units)
-    if own == "scaled units" and model.measures_.share == "loadings":
-        own = "units of each measure"  # in which their maps are written and drawn
+    map_units = component_units(model, units)
+    # Maps of measures that share loadings are in the units of each measure.
+    if map_units == "scaled units" and model.measures_.share == "loadings":
+        map_units = "units of each measure"
+    in_units = f" ({map_units})" if map_units else ""
     if model.center_ != "none" and scheme.signed_maps:
         return (
-            "A loading of +1 means that this person deviates from the average by the values of the map"
-            f"{f' ({own})' if own else ''}; −1 means the same deviation in the other direction."
+            "A loading of +1 means that this person deviates from the average by the values of "
+            f"the map{in_units}; −1 means the same deviation in the other direction."
         )
     if model.center_ != "none":
-        more, less = _MORE.get(modality, _HIGHER)
-        size = f", by the values of the map{f' ({own})' if own else ''}," if scaled else ""
-        return (
-            "Each component is a part of the cortex where people differ from the average together. A "
-            f"{'loading of +1' if scaled else 'positive loading'} means that this person's {more} than average{size} "
-            f"in this part; {'−1' if scaled else 'a negative loading'} means that {less}"
-            f"{' by as much' if scaled else ''}."
+        higher, lower = _COMPARATIVES.get(modality, _HIGHER)
+        start = (
+            "Each component is a part of the cortex where people differ from the average together."
         )
-    if not scaled:
+        if not scheme.scaled:
+            return (
+                f"{start} A positive loading means that this person's {higher} than average in "
+                f"this part; a negative loading means that {lower}."
+            )
         return (
-            "A loading is the projection of a person's map onto a component: the larger it is, the higher the "
-            "values where the component's map is large."
+            f"{start} A loading of +1 means that this person's {higher} than average, by the "
+            f"values of the map{in_units}, in this part; −1 means that {lower} by as much."
+        )
+    if not scheme.scaled:
+        return (
+            "A loading is the projection of a person's map onto a component: the larger it is, the "
+            "higher the values where the component's map is large."
         )
     return (
-        "A person's map is the sum of the components' maps, each times its loading. Loadings have a root mean square "
-        f"of 1 over people, so maps are in the units of the data{f' ({own})' if own else ''}."
+        "A person's map is the sum of the components' maps, each times its loading. Loadings have "
+        "a root mean square of 1 over people, so maps are in the units of the data"
+        f"{in_units}."
     )
 
 
 def recurrence_line(model: Any) -> str:
-    """How many components other random starts on the same people reach; "" where it was not
-    recorded.
-    """
+    """Say how many components other random starts on the same people reach; "" if unknown."""
     share = getattr(model, "recurrence_", None)
-    return "" if share is None else in_one_line(np.asarray(share), int(model.starts_.n_near))
+    if share is None:
+        return ""
+    return in_one_line(np.asarray(share), int(model.starts_.n_near))
 
 
 def recurrence_warning(model: Any) -> str | None:
-    """What a reader should know where other starts do not reach most components; None elsewhere."""
+    """Return a warning if other starts do not reach most components; None otherwise."""
     share = getattr(model, "recurrence_", None)
-    return (
-        None
-        if share is None
-        else warning(np.asarray(share), int(model.starts_.n_near), _are_parts(model))
-    )
+    if share is None:
+        return None
+    # Methods of parts centre the maps by default.
+    is_of_parts = method_named(model.solution_.method).scheme.centers[0] != "none"
+    return warning(np.asarray(share), int(model.starts_.n_near), is_of_parts)
 
 
 def not_converged(model: Any) -> str:
-    """What to say of a fit that ended at its last update."""
+    """Return a warning about a fit that ended at its last update."""
     return (
-        f"The fit ended after {model.n_iter} updates, before its objective converged; more updates may change the maps "
-        "(n_iter of CorticalFactorization)."
+        f"The fit ended after {model.n_iter} updates, before its objective converged; more updates "
+        "may change the maps (n_iter of CorticalFactorization)."
     )
-
-
-def _are_parts(model: Any) -> bool:
-    """Whether the method is one of deviations by itself."""
-    return method_named(model.solution_.method).scheme.centers[0] != "none"
 
 
 def agreement_line(choice: Choice, n_components: int) -> str:
-    """Whether a selection agrees with the number fitted."""
-    fitted = f"This fit has {counted(n_components, 'component')}"
+    """Say whether a selection agrees with the number fitted."""
+    fitted = f"This fit has {plural(n_components, 'component')}"
+    selection = "the selection in this folder recommends"
     if choice.recommended is None:
-        why = "it found no structure beyond that of rotated maps"
-        return f"{fitted}; the selection in this folder recommends none, because {why}."
+        reason = "it found no structure beyond that of rotated maps"
+        return f"{fitted}; {selection} none, because {reason}."
     if choice.recommended == n_components:
-        return f"{fitted}, the number that the selection in this folder recommends."
+        return f"{fitted}, the number that {selection}."
     if n_components in choice.others:
-        return f"{fitted}, another good number; the selection in this folder recommends {choice.recommended}."
-    return f"{fitted}, but the selection in this folder recommends {choice.recommended}."
+        return f"{fitted}, another good number; {selection} {choice.recommended}."
+    return f"{fitted}, but {selection} {choice.recommended}."
 
 
 def adjusted_for(model: Any) -> tuple[str, ...]:
-    """The columns whose effects were taken out of the maps before the fit."""
-    steps = (model.harmonization_, model.covariates_)
-    return tuple(name for step in steps if step is not None for name in step.names)
+    """Return the columns whose effects were taken out of the maps before the fit."""
+    return tuple(column for column, _ in adjustments(model))
 
 
 def adjustments(model: Any) -> list[tuple[str, str]]:
-    """What was done to the maps before the fit: (column, how)."""
-    done = (
+    """Return what was done to the maps before the fit: pairs of column and method."""
+    steps = (
         (model.harmonization_, "harmonized by ComBat"),
         (model.covariates_, "regressed out before the fit"),
     )
-    return [(name, how) for step, how in done if step is not None for name in step.names]
+    return [(name, method) for step, method in steps if step is not None for name in step.names]
 
 
 def what_remained(model: Any) -> str:
-    """What shares of the variance refer to after harmonization and covariates; "" where nothing was
-    removed.
-    """
-    scanner, covariates = (
-        getattr(model, "harmonization_", None),
-        getattr(model, "covariates_", None),
-    )
-    steps = [] if scanner is None else [f"harmonization over {scanner.column}"]
-    steps += (
-        [] if covariates is None else [f"removal of the effects of {_listed(covariates.names)}"]
-    )
+    """Say what shares of the variance refer to; "" if nothing was taken out."""
+    harmonization = getattr(model, "harmonization_", None)
+    covariates = getattr(model, "covariates_", None)
+    steps = []
+    if harmonization is not None:
+        steps.append(f"harmonization over {harmonization.column}")
+    if covariates is not None:
+        steps.append(f"removal of the effects of {_listed(covariates.names)}")
     return f" that remained after {' and '.join(steps)}" if steps else ""
 
 
@@ -213,9 +204,10 @@ class Verdict:
     Attributes
     ----------
     headline : components fitted and recommended, not determined by the data, share explained,
-        adjusted for what.
+        adjusted columns.
     lines : the same in full sentences.
-    recommended, stability : short answers, for the cards at the top; "" where stability was not measured.
+    recommended, stability : short answers, for the cards at the top; "" if stability was not
+        measured.
     """
 
     headline: str
@@ -225,76 +217,96 @@ class Verdict:
 
 
 def verdict(fit: FitDescription) -> Verdict:
-    """How many components, whether the data determine them, how much they explain, adjusted for
-    what.
-    """
-    model, d, choice = fit.model, fit.diagnostics, fit.selection.choice
-    k, out, share = len(d.alone), adjusted_for(model), getattr(model, "recurrence_", None)
-    best = (
-        "not examined"
-        if choice is None
-        else "none"
-        if choice.recommended is None
-        else f"{choice.recommended}"
+    """Return what a reader should know first."""
+    model = fit.model
+    diagnostics = fit.diagnostics
+    choice = fit.selection.choice
+    n_components = len(diagnostics.alone)
+    components = plural(n_components, "component")
+    recommended = "not examined"
+    number = f"{components} fitted; the best number was not examined."
+    agreement = (
+        "How many components these data support was not examined; run icofactor select to examine "
+        "it."
     )
-    many, stable = counted(k, "component"), _stability(fit.selection.stability)
-    failed = "" if share is None else undetermined(np.asarray(share))
-    elsewhere = (
-        "Most other random starts on the same people that fit as well end in other components."
-    )
+    if choice is not None:
+        recommended = "none" if choice.recommended is None else f"{choice.recommended}"
+        number = f"{components} fitted, {recommended} recommended."
+        agreement = agreement_line(choice, n_components)
+    recurrence = getattr(model, "recurrence_", None)
+    failed = "" if recurrence is None else undetermined(np.asarray(recurrence))
+    starts = ""
+    if failed:
+        starts = (
+            f"{failed} Most other random starts on the same people that fit as well end in other "
+            "components."
+        )
+    stability = _stability(fit.selection.stability)
+    columns = adjusted_for(model)
+    adjusted = "not adjusted for age, sex or anything else."
+    if columns:
+        adjusted = f"adjusted for {_listed(columns)}."
     headline = [
-        f"{many} fitted; the best number was not examined."
-        if choice is None
-        else f"{many} fitted, {best} recommended.",
+        number,
         failed,
-        f"Stability over resampled people: {stable}." if stable else "",
-        f"{100 * d.explained:.0f} % of the differences between people explained,",
-        f"adjusted for {_listed(out)}." if out else "not adjusted for age, sex or anything else.",
+        f"Stability over resampled people: {stability}." if stability else "",
+        f"{100 * diagnostics.explained:.0f} % of the differences between people explained,",
+        adjusted,
     ]
-    which = "It explains" if k == 1 else "Together they explain"
-    lines = (
-        "How many components these data support was not examined; run icofactor select to examine it."
-        if choice is None
-        else agreement_line(choice, k),
-        f"{failed} {elsewhere}" if failed else "",
+    subject = "It explains" if n_components == 1 else "Together they explain"
+    share = f"{100 * diagnostics.explained:.1f} % of the between-subject variance"
+    lines = [
+        agreement,
+        starts,
         stability_line(fit.selection.stability),
-        "Most components cover most of the cortex: they overlap, and are not separate parts."
-        if k > 1 and np.median(d.extent) > _MOST and d.extent.sum() > _TIMES
-        else "",
-        f"{which} {100 * d.explained:.1f} % of the between-subject variance{what_remained(model)}.",
-    )
-    return Verdict(" ".join(filter(None, headline)), tuple(filter(None, lines)), best, stable)
+        _overlap_line(diagnostics.extent),
+        f"{subject} {share}{what_remained(model)}.",
+    ]
+    sentences = tuple(filter(None, lines))
+    return Verdict(" ".join(filter(None, headline)), sentences, recommended, stability)
+
+
+def _overlap_line(extent: np.ndarray) -> str:
+    """Say whether components are too large to be parts."""
+    if len(extent) == 1 or np.median(extent) <= _MAX_SHARE or extent.sum() <= _MAX_TOTAL:
+        return ""
+    return "Most components cover most of the cortex: they overlap, and are not separate parts."
 
 
 def median_stability(stability: Any) -> float | None:
-    """Median over components of the correlation with maps of resamples; None where that was not
-    measured.
-    """
+    """Return the median correlation of maps with those of resamples; None if not measured."""
     values = np.array([] if stability is None else stability["stability"], dtype=np.float64)
     return float(np.nanmedian(values)) if np.isfinite(values).any() else None
 
 
 def _stability(stability: Any) -> str:
-    """moderate (0.84); "" where that was not measured."""
-    middle = median_stability(stability)
-    if middle is None:
+    """Return a word and a number, such as moderate (0.84); "" if stability was not measured."""
+    median = median_stability(stability)
+    if median is None:
         return ""
-    return f"{'high' if middle >= _HIGH else 'moderate' if middle >= _MODERATE else 'low'} ({middle:.2f})"
+    word = "low"
+    if median >= _HIGH:
+        word = "high"
+    elif median >= _MODERATE:
+        word = "moderate"
+    return f"{word} ({median:.2f})"
 
 
 def stability_line(stability: Any) -> str:
-    """How alike the maps are in resampled cohorts, with a word for it; "" where that was not
-    measured.
-    """
+    """Say how alike the maps are in resampled cohorts; "" if that was not measured."""
     word = _stability(stability).partition(" ")[0]
     if not word:
         return ""
     values = np.asarray(stability["stability"], dtype=np.float64)
-    low, middle, high = np.nanmin(values), np.nanmedian(values), np.nanmax(values)
-    span = f"{middle:.2f}" if len(values) == 1 else f"{low:.2f} to {high:.2f} (median {middle:.2f})"
-    return f"Stability over resampled people is {word}: maps correlate {span} with their partners in resamples."
+    span = f"{np.nanmedian(values):.2f}"
+    if len(values) > 1:
+        span = f"{np.nanmin(values):.2f} to {np.nanmax(values):.2f} (median {span})"
+    return (
+        f"Stability over resampled people is {word}: maps correlate {span} with their partners in "
+        "resamples."
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
-    """age, sex and site"""
+    """Return names as text: age, sex and site."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,6 +1,4 @@
-"""The methods paragraph of a paper, from what was really done: ready to paste, with references and
-versions.
-"""
+"""The methods paragraph of a paper, from the fit itself, with references and versions."""
 
 from __future__ import annotations
 
@@ -13,63 +11,79 @@ import numpy as np
 
 from icofactor.cohort.names import smoothing_of
 from icofactor.cohort.people import Scans, people_of
-from icofactor.errors import counted
+from icofactor.errors import plural
 from icofactor.factorization.extrapolation import HONNORAT
 from icofactor.factorization.methods import Method, method_named
 from icofactor.factorization.recurrence import NEAR, SAME_MAP, n_recurring
 from icofactor.results.meaning import fitted_units, measure_title, what_remained
 from icofactor.sphere.names import fsaverage_level, is_fs_lr, mesh_known_as, mesh_name_of
 
+# References, in the style of a journal without DOIs.
 _FSAVERAGE = (
-    "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a coordinate system for the "
-    "cortical surface. Human Brain Mapping 8(4), 272-284 (1999)."
+    "Fischl B, Sereno MI, Tootell RBH, Dale AM. High-resolution intersubject averaging and a "
+    "coordinate system for the cortical surface. Human Brain Mapping 8(4), 272-284 (1999)."
 )
 _FS_LR = (
-    "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric asymmetries of human "
-    "cerebral cortex analyzed on surface-based atlases. Cerebral Cortex 22(10), 2241-2262 (2012)."
+    "Van Essen DC, Glasser MF, Dierker DL, Harwell J, Coalson T. Parcellations and hemispheric "
+    "asymmetries of human cerebral cortex analyzed on surface-based atlases. Cerebral Cortex "
+    "22(10), 2241-2262 (2012)."
 )
 _COMBAT = (
-    "Johnson WE, Li C, Rabinovic A. Adjusting batch effects in microarray expression data using empirical Bayes "
-    "methods. Biostatistics 8(1), 118-127 (2007)."
+    "Johnson WE, Li C, Rabinovic A. Adjusting batch effects in microarray expression data using "
+    "empirical Bayes methods. Biostatistics 8(1), 118-127 (2007)."
 )
 _COMBAT_THICKNESS = (
-    "Fortin J-P, et al. Harmonization of cortical thickness measurements across scanners and sites. NeuroImage 167, "
-    "104-120 (2018)."
+    "Fortin J-P, et al. Harmonization of cortical thickness measurements across scanners and "
+    "sites. NeuroImage 167, 104-120 (2018)."
 )
 _NUMPY = "Harris CR, et al. Array programming with NumPy. Nature 585, 357-362 (2020)."
 _SCIPY = (
-    "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. Nature Methods 17, "
-    "261-272 (2020)."
+    "Virtanen P, et al. SciPy 1.0: fundamental algorithms for scientific computing in Python. "
+    "Nature Methods 17, 261-272 (2020)."
 )
 
-
-_TAKEN_OUT = {
+# What X is, by the centering of the fit.
+_CENTERED = {
     "none": "",
     "mean": " as deviations from the mean map of the subjects",
-    "zscore": " as z-scores (at every site, the deviation from the subjects' mean over their standard deviation)",
+    "zscore": (
+        " as z-scores (at every site, the deviation from the subjects' mean over their standard "
+        "deviation)"
+    ),
 }
-"""`center_` → what X is."""
 
-
+# Why subjects were left out: as the provenance has it → as a paper says it.
 _LEFT_OUT = {
     "by name": "by name",
-    "that the participants table marks for exclusion": "marked for exclusion in the table of participants",
+    "that the participants table marks for exclusion": (
+        "marked for exclusion in the table of participants"
+    ),
     "that the participants table does not list": "not in the table of participants",
     "of the participants table without maps": "without maps",
     "with missing files": "with missing files",
     "with missing covariates": "with missing covariates",
     "without all measures": "without all measures",
 }
-"""Why subjects were left out, as the journal has it → as a paper says it."""
 
+_SIDES = {
+    "left": "the left hemisphere",
+    "right": "the right hemisphere",
+    "both": "both hemispheres",
+}
 
+# The end of methods.md, which the page leaves out.
 LATER = (
-    "\nAfter `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) or `icofactor associate`, run `icofactor report "
-    "FOLDER --overwrite` to add their results to this file and to `report.html`.\n"
+    "\nAfter `icofactor select` (`--ranks`, `--bootstrap`, `--atlas`) or `icofactor associate`, "
+    "run `icofactor report FOLDER --overwrite` to add their results to this file and to "
+    "`report.html`.\n"
 )
-"""The end of methods.md, which the page leaves out."""
 
 
+# What loadings are projections of, by the centering of the fit.
+_CENTERED_MAPS = {"none": "maps", "mean": "deviations", "zscore": "z-scores"}
+
+
+# The numbers of references follow the text, so sentences are made in its order.
 class _Citations:
     """Numbers references in the order they are cited."""
 
@@ -80,20 +94,21 @@ class _Citations:
         for reference in references:
             if reference not in self.cited:
                 self.cited.append(reference)
-        return f"[{', '.join(str(self.cited.index(reference) + 1) for reference in references)}]"
+        numbers = [str(self.cited.index(reference) + 1) for reference in references]
+        return f"[{', '.join(numbers)}]"
 
     def listed(self) -> str:
         return "\n".join(f"{i}. {reference}" for i, reference in enumerate(self.cited, start=1))
 
 
 def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
-    """A methods paragraph in Markdown, with references.
+    """Return a methods paragraph in Markdown, with references.
 
     Parameters
     ----------
     model : a fitted CorticalFactorization.
     cohort : the Cohort it was fitted to, or one on disk.
-    scans : which scans were fitted, where people have several.
+    scans : which scans were fitted, if people have several.
     """
     cite = _Citations()
     sentences = [
@@ -117,427 +132,490 @@ def methods_text(model: Any, cohort: Any, scans: Scans | None = None) -> str:
 
 
 def _data(model: Any, cohort: Any, cite: _Citations, scans: Scans | None) -> str:
-    sites, mesh = model.sites_.of_measure(), mesh_name_of(model.sites_)
-    where = f"the {sites.on} of {mesh}"
-    if is_fs_lr(mesh):
-        where = f"the {sites.on} of the fs_LR 32k mesh {cite(_FS_LR)}"
-    elif fsaverage_level(mesh) is not None:
-        where = f"the {sites.on} of {mesh.removesuffix('7')} {cite(_FSAVERAGE)}"
-    elif (known := mesh_known_as(mesh)) is not None:
-        where = f"the {sites.on} of CIVET's mesh ({known.n_vertices} vertices per hemisphere)"
-    elif sites.name is None:
-        where = f"the {sites.on} of a spherical mesh"
-    if sites.regions is not None:
-        of = where.partition(" of ")[2] if sites.regions.mesh else "a mesh of its own"
-        atlas = f"the atlas {sites.regions.atlas}" if sites.regions.atlas else "an atlas"
-        where = f"the regions of {atlas} on {of}" if sites.placed else "regions"
-    side = {
-        "left": "the left hemisphere",
-        "right": "the right hemisphere",
-        "both": "both hemispheres",
-    }
-    what = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
-    what += "" if cohort.modality == "unknown" else f" of {measure_title(cohort.modality)}"
-    units = f" (in {cohort.units})" if cohort.units else ""
-    used = sites.n if model.mask_ is None else int(model.mask_[: sites.n].sum())
-    left_out = (
-        ""
-        if used == sites.n
-        else f", of which {used} were used and the others, such as the medial wall, left out"
-    )
+    sites = model.sites_.one_copy()
+    regions = sites.regions
+    maps = "Simulated cortical maps" if cohort.simulated else "Cortical maps"
+    if cohort.modality != "unknown":
+        maps += f" of {measure_title(cohort.modality)}"
+    if cohort.units:
+        maps += f" (in {cohort.units})"
+    n_used = sites.n if model.mask_ is None else int(model.mask_[: sites.n].sum())
+    masked = ""
+    if n_used != sites.n:
+        masked = f", of which {n_used} were used and the others, such as the medial wall, left out"
     people = people_of(cohort)
-    who, rest = counted(len(cohort.subjects) if people is None else people.n_scans, "subject"), ""
+    n_scans = len(cohort.subjects) if people is None else people.n_scans
+    subjects = plural(n_scans, "subject")
+    fitted = ""
     if scans is not None and scans.people is not None and scans.people.repeated:
-        n_others = scans.people.n_scans - len(scans.rows) * scans.people.n_scans // len(
-            scans.people.scans
-        )
-        who, rest = scans.people.as_scans, f"; fitted on {scans.fit_on.phrase}"
-        rest += (
-            f", with loadings of the other {counted(n_others, 'scan')} from that fit"
-            if n_others
-            else ""
-        )
-    whose = (
-        ""
-        if sites.regions is not None and sites.regions.hemi is None
-        else f", {side[cohort.hemisphere]}"
-    )
+        subjects = scans.people.as_scans
+        fitted = f"; fitted on {scans.phrase}"
+        # With measures that share maps, a scan has several rows.
+        n_scans = scans.people.n_scans
+        n_remaining = n_scans - len(scans.rows) * n_scans // len(scans.people.scans)
+        if n_remaining:
+            remaining = plural(n_remaining, "scan")
+            fitted += f", with loadings of the other {remaining} from that fit"
+    # Regions of a table may be of no hemisphere in particular.
+    has_side = regions is None or regions.hemi is not None
+    side = f", {_SIDES[cohort.hemisphere]}" if has_side else ""
     return (
-        f"{what}{units} of {who} on {where}{whose} ({sites.n} {sites.on}{left_out}), were "
-        f"factorized into {counted(len(model.components_), 'component')}{rest}."
+        f"{maps} of {subjects} on {_sites_as_text(model, cite)}{side} ({sites.n} {sites.on}"
+        f"{masked}), were factorized into {plural(len(model.components_), 'component')}{fitted}."
     )
+
+
+def _sites_as_text(model: Any, cite: _Citations) -> str:
+    """Return the sites and their mesh, with its reference."""
+    sites = model.sites_.one_copy()
+    mesh = _mesh_as_text(sites, mesh_name_of(model.sites_), cite)
+    regions = sites.regions
+    if regions is None:
+        return f"the {sites.on} of {mesh}"
+    if not sites.placed:
+        return "regions"
+    atlas = f"the atlas {regions.atlas}" if regions.atlas else "an atlas"
+    return f"the regions of {atlas} on {mesh if regions.mesh else 'a mesh of its own'}"
+
+
+def _mesh_as_text(sites: Any, mesh: str, cite: _Citations) -> str:
+    if is_fs_lr(mesh):
+        return f"the fs_LR 32k mesh {cite(_FS_LR)}"
+    if fsaverage_level(mesh) is not None:
+        return f"{mesh.removesuffix('7')} {cite(_FSAVERAGE)}"
+    standard = mesh_known_as(mesh)
+    if standard is not None:
+        return f"CIVET's mesh ({standard.n_vertices} vertices per hemisphere)"
+    return "a spherical mesh" if sites.name is None else mesh
 
 
 def _left_out(provenance: Mapping[str, Any]) -> str:
-    """How many subjects were left out, and why."""
-    told = provenance.get("left_out")
-    listed = told.items() if isinstance(told, Mapping) else ()
-    found = {why: len(names) for why, names in listed if isinstance(names, list | tuple) and names}
-    failed = {str(one.get("subject")) for one in _records(provenance, "failed")}
-    reasons = [f"{n} {_LEFT_OUT.get(why, shown(why))}" for why, n in found.items()]
-    reasons += [f"{len(failed)} whose maps could not be made"] if failed else []
-    total = sum(found.values()) + len(failed)
-    return (
-        f"{total} {'subject was' if total == 1 else 'subjects were'} left out: {_and(reasons)}."
-        if reasons
-        else ""
-    )
+    """Say how many subjects were left out, and why."""
+    record = provenance.get("left_out")
+    counts = {}
+    # The provenance may come from a file, and hold anything.
+    if isinstance(record, Mapping):
+        for reason, names in record.items():
+            if isinstance(names, list | tuple) and names:
+                counts[_LEFT_OUT.get(reason, shown(reason))] = len(names)
+    failed = {str(failure.get("subject")) for failure in _records(provenance, "failed")}
+    if failed:
+        counts["whose maps could not be made"] = len(failed)
+    if not counts:
+        return ""
+    total = sum(counts.values())
+    verb = "subject was" if total == 1 else "subjects were"
+    reasons = [f"{n} {reason}" for reason, n in counts.items()]
+    return f"{total} {verb} left out: {_and(reasons)}."
 
 
 def _measures(model: Any) -> str:
-    """How several measures were joined."""
-    found = model.measures_
-    if found is None:
+    """Say how several measures were joined."""
+    measures = model.measures_
+    if measures is None:
         return ""
-    shared = {
-        "maps": "one set of maps for all of them and a loading for every subject, component and measure",
-        "loadings": "one loading for every subject and component and maps of each of them",
-    }[found.share]
-    scaled = {
-        "none": "",
-        "variance": "; each was divided by the root of its total between-subject variance",
-        "zscore": "",
-    }[found.scale]
-    if np.ptp(found.weights):
-        listed = _and([f"{name} {w:g}" for name, w in zip(found.names, found.weights, strict=True)])
-        scaled += f"; squared errors were weighted ({listed})"
-    apart = " Each was centred by itself." if model.center_ != "none" else ""
-    return f"The measures {_and(list(found.names))} were factorized together, with {shared}{scaled}.{apart}"
+    shared = "one loading for every subject and component and maps of each of them"
+    if measures.share == "maps":
+        shared = (
+            "one set of maps for all of them and a loading for every subject, component and measure"
+        )
+    scaling = ""
+    if measures.scale == "variance":
+        scaling = "; each was divided by the root of its total between-subject variance"
+    if np.ptp(measures.weights):
+        pairs = zip(measures.names, measures.weights, strict=True)
+        weights = _and([f"{name} {weight:g}" for name, weight in pairs])
+        scaling += f"; squared errors were weighted ({weights})"
+    centring = " Each was centred by itself." if model.center_ != "none" else ""
+    return (
+        f"The measures {_and(list(measures.names))} were factorized together, with {shared}"
+        f"{scaling}.{centring}"
+    )
 
 
 def _preprocessing(provenance: Mapping[str, Any]) -> str:
-    """The steps that a store or a cohort knows of, in their order."""
+    """Say which steps a store or a cohort went through, in their order."""
     of_measures = provenance.get("measures")
     if isinstance(of_measures, Mapping):
-        known = {
-            name: _preprocessing(one)
-            for name, one in of_measures.items()
-            if isinstance(one, Mapping)
-        }
-        said = {
-            text: [name for name in known if known[name] == text] for text in known.values() if text
-        }
-        every = lambda names: (
-            "" if len(names) == len(known) else f"Of {_and(list(map(shown, names)))}: "
-        )
-        return " ".join(f"{every(names)}{text}" for text, names in said.items())
-    files = [str(one["path"]) for one in _records(provenance, "inputs") if one.get("path")]
-    told = {smoothing_of(Path(file).name) for file in files}
-    smoothed = told.pop() if len(told) == 1 else None
-    steps = (
-        []
-        if smoothed is None
-        else [f"The maps had been smoothed with a Gaussian kernel of {smoothed} mm FWHM"]
-    )
-    steps += [text for step in _records(provenance, "preprocessing") if (text := _step(step))]
+        return _preprocessing_of_measures(of_measures)
+    files = [str(record["path"]) for record in _records(provenance, "inputs") if record.get("path")]
+    widths = {smoothing_of(Path(file).name) for file in files}
+    width = widths.pop() if len(widths) == 1 else None
+    steps = []
+    if width is not None:
+        steps.append(f"The maps had been smoothed with a Gaussian kernel of {width} mm FWHM")
+    steps += [_step(step) for step in _records(provenance, "preprocessing")]
     if provenance.get("stored_dtype") == "float16":
         steps.append(
             "The maps were stored as 16-bit floating-point numbers, which keep three digits"
         )
-    return "".join(f"{text}. " for text in steps).rstrip()
+    return " ".join(f"{step}." for step in steps if step)
+
+
+def _preprocessing_of_measures(records: Mapping[str, Any]) -> str:
+    """Say which steps each measure went through; equal texts are said once."""
+    texts = {
+        name: _preprocessing(record)
+        for name, record in records.items()
+        if isinstance(record, Mapping)
+    }
+    sentences = []
+    for text in dict.fromkeys(filter(None, texts.values())):
+        names = [shown(name) for name in texts if texts[name] == text]
+        prefix = "" if len(names) == len(texts) else f"Of {_and(names)}: "
+        sentences.append(f"{prefix}{text}")
+    return " ".join(sentences)
 
 
 def _step(step: Mapping[str, Any]) -> str:
-    """One step of preprocessing as a sentence without its end."""
-    name, of = step.get("step"), step
-    say = lambda key: shown(of.get(key))
+    """Return one step of preprocessing as a sentence without its end."""
+    name = step.get("step")
+    # A store may have steps that this version does not have.
+    unknown = f"Then {shown(name).replace('_', ' ')} was applied" if name else ""
+    return _sentences(step).get(str(name), unknown)
+
+
+def _sentences(step: Mapping[str, Any]) -> dict[str, str]:
+    """Return a sentence for each name that a step may have, with the settings of this one."""
+
+    def say(key: str) -> str:
+        return shown(step.get(key))
+
+    def if_set(key: str, text: str) -> str:
+        return text if step.get(key) else ""
+
+    method = step.get("method")
     band = f"between {say('low_hz')} and {say('high_hz')} Hz"
-    if name == "bandpass":
+    kind = "a filter in the frequency domain"
+    if method == "butterworth":
         kind = f"a Butterworth filter of order {say('order')}"
-        kind = kind if of.get("method") == "butterworth" else "a filter in the frequency domain"
-        return f"Time series were band-pass filtered {band} with {kind}"
-    if name == "regress_confounds":
-        return (
-            f"{say('n_columns')} confounds that fMRIPrep estimated were regressed out of the series together with mean "
-            "and linear trend"
-        )
-    if name == "censor":
-        filled = " and interpolated in time" if of.get("filled") else ""
-        return f"Volumes with a framewise displacement above {say('max_fd_mm')} mm were censored{filled}"
-    if name == "detrend":
-        return "Mean and linear trend were removed from each series"
-    if name == "concatenate_runs":
-        return "Each run was scaled to zero mean and unit norm, and runs were joined"
-    if name == "reho":
-        ties = "with" if of.get("tie_correction") else "without"
-        return (
-            f"ReHo was computed at each vertex of {say('mesh')} as Kendall's W of the series up to {say('rings')} "
-            f"edges away, {ties} correction for ties"
-        )
-    if name == "alff":
-        series = " of detrended series" if of.get("detrend") else ""
-        scaled = " and divided by its mean over the cortex" if of.get("normalize") == "mean" else ""
-        return f"ALFF was computed{series} as the amplitude {band}{scaled}"
-    if name == "limit_outliers":
-        return (
-            f"Values further than {say('n_deviations')} median absolute deviations from a subject's own median "
-            "were set to that limit"
-        )
-    if name == "fill_from_neighbours":
-        most = f"a share of at most {say('max_missing')} of the cortex of a hemisphere"
-        return f"Vertices without data ({most}) were filled with the mean of their neighbours"
-    if name == "smooth":
-        return f"Maps were smoothed along the surface with a Gaussian kernel of {say('fwhm_mm')} mm FWHM"
-    if name == "resample" and of.get("method") == "nested":
-        return f"Only the vertices that {say('from')} shares with {say('to')} were kept"
-    if name == "resample":
-        method = "adaptive barycentric" if of.get("method") == "adaptive" else "barycentric"
-        return f"Maps were resampled from {say('from')} to {say('to')} by {method} interpolation"
-    return f"Then {shown(name).replace('_', ' ')} was applied" if name else ""
+    divided = ""
+    if step.get("normalize") == "mean":
+        divided = " and divided by its mean over the cortex"
+    interpolation = "adaptive barycentric" if method == "adaptive" else "barycentric"
+    meshes = f"from {say('from')} to {say('to')}"
+    resampled = f"Maps were resampled {meshes} by {interpolation} interpolation"
+    if method == "nested":
+        resampled = f"Only the vertices that {say('from')} shares with {say('to')} were kept"
+    return {
+        "bandpass": f"Time series were band-pass filtered {band} with {kind}",
+        "regress_confounds": (
+            f"{say('n_columns')} confounds that fMRIPrep estimated were regressed out of the "
+            "series together with mean and linear trend"
+        ),
+        "censor": (
+            f"Volumes with a framewise displacement above {say('max_fd_mm')} mm were censored"
+            f"{if_set('filled', ' and interpolated in time')}"
+        ),
+        "detrend": "Mean and linear trend were removed from each series",
+        "concatenate_runs": "Each run was scaled to zero mean and unit norm, and runs were joined",
+        "reho": (
+            f"ReHo was computed at each vertex of {say('mesh')} as Kendall's W of the series up "
+            f"to {say('rings')} edges away, "
+            f"{if_set('tie_correction', 'with') or 'without'} correction for ties"
+        ),
+        "alff": (
+            f"ALFF was computed{if_set('detrend', ' of detrended series')} as the amplitude "
+            f"{band}{divided}"
+        ),
+        "limit_outliers": (
+            f"Values further than {say('n_deviations')} median absolute deviations from a "
+            "subject's own median were set to that limit"
+        ),
+        "fill_from_neighbours": (
+            f"Vertices without data (a share of at most {say('max_missing')} of the cortex of a "
+            "hemisphere) were filled with the mean of their neighbours"
+        ),
+        "smooth": (
+            "Maps were smoothed along the surface with a Gaussian kernel of "
+            f"{say('fwhm_mm')} mm FWHM"
+        ),
+        "resample": resampled,
+    }
 
 
 def shown(value: Any) -> str:
-    """A setting from a file, as text of a line."""
-    return (
-        f"{value:g}"
-        if isinstance(value, int | float)
-        else "".join(filter(str.isprintable, str(value)[:60]))
-    )
+    """Return a setting from a file as text of a line."""
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    return "".join(filter(str.isprintable, str(value)[:60]))
 
 
 def _records(provenance: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The records that a provenance, which may come from a file, lists under a name."""
-    listed = provenance.get(key)
-    return (
-        [one for one in listed if isinstance(one, Mapping)]
-        if isinstance(listed, list | tuple)
-        else []
-    )
+    """Return the records that a provenance, which may come from a file, lists under a name."""
+    records = provenance.get(key)
+    if not isinstance(records, list | tuple):
+        return []
+    return [record for record in records if isinstance(record, Mapping)]
 
 
 def _and(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    if len(parts) == 1:
+        return parts[0]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _harmonization(model: Any, cite: _Citations) -> str:
-    done = getattr(model, "harmonization_", None)
-    if done is None:
+    step = getattr(model, "harmonization_", None)
+    if step is None:
         return ""
-    scans = _and(
-        [f"{level} ({n} scans)" for level, n in zip(done.levels, done.counts, strict=True)]
-    )
-    how = " with empirical Bayes estimates" if done.empirical_bayes else ""
-    kept = f"; linear effects of {_and(list(map(str, done.terms)))} were kept" if done.terms else ""
-    to = "" if done.reference is None else f"; {done.reference} was the reference"
-    lifted = (
-        "; a constant was added where values would have become negative" if done.n_shifted else ""
-    )
+    pairs = zip(step.levels, step.counts, strict=True)
+    scans = _and([f"{level} ({n} scans)" for level, n in pairs])
+    # Details follow each other after semicolons.
+    details = " with empirical Bayes estimates" if step.empirical_bayes else ""
+    if step.terms:
+        details += f"; linear effects of {_and(list(map(str, step.terms)))} were kept"
+    if step.reference is not None:
+        details += f"; {step.reference} was the reference"
+    if step.n_shifted:
+        details += "; a constant was added where values would have become negative"
+    references = cite(_COMBAT, _COMBAT_THICKNESS)
     return (
-        f"Maps were harmonized over {done.column}, {scans}, by ComBat {cite(_COMBAT, _COMBAT_THICKNESS)}: location and "
-        f"scale were adjusted at every {_place(model)}{_of_each(model)}{how}{kept}{to}{lifted}."
+        f"Maps were harmonized over {step.column}, {scans}, by ComBat {references}: location and "
+        f"scale were adjusted at every {_site(model)}{_of_each(model)}{details}."
     )
 
 
-def _place(model: Any) -> str:
-    """A site by a name that no reader takes for a scanner's: a paper may harmonize over sites."""
-    return {"vertices": "vertex", "parcels": "region"}.get(
-        model.sites_.on, model.sites_.on.removesuffix("s")
-    )
+def _site(model: Any) -> str:
+    """Return what a site is, because "site" may be a scanner's in the same paper."""
+    names = {"vertices": "vertex", "parcels": "region"}
+    return names.get(model.sites_.on, model.sites_.on.removesuffix("s"))
 
 
 def _of_each(model: Any) -> str:
-    return (
-        " of each measure by itself"
-        if model.measures_ is not None and model.measures_.n > 1
-        else ""
-    )
+    if model.measures_ is None or model.measures_.n == 1:
+        return ""
+    return " of each measure by itself"
 
 
 def _covariates(model: Any) -> str:
     covariates = getattr(model, "covariates_", None)
     if covariates is None:
         return ""
-    kept = (
-        ", plus a constant where values would have become negative" if covariates.n_shifted else ""
-    )
     when = "Beforehand" if getattr(model, "harmonization_", None) is None else "Then"
+    constant = ""
+    if covariates.n_shifted:
+        constant = ", plus a constant where values would have become negative"
     return (
-        f"{when}, linear effects of {covariates} were removed at every {_place(model)}{_of_each(model)} by least "
-        f"squares over the subjects; its mean was kept{kept}."
+        f"{when}, linear effects of {covariates} were removed at every {_site(model)}"
+        f"{_of_each(model)} by least squares over the subjects; its mean was kept{constant}."
     )
 
 
 def _problem(model: Any, cite: _Citations) -> str:
     scheme = _method(model).scheme
     text = scheme.text
-    weighted = {
-        "default": f"in the penalty of W the sites are weighted so that their weights sum to {model.sites_.n_roots}",
-        "paper": "the penalty of W is that of its coefficients on the faces",
-    }[model.rules]
-    relative = (
-        " (the published value at the scale of the data)" if _penalty_is_relative(model) else ""
-    )
-    penalty = (
-        ""
-        if not scheme.penalised
-        else f"; λ = {model.solution_.penalty:.4g}{relative}, and {weighted}"
-    )
-    itself = ", on the regions themselves," if _on_regions(model) else ""
-    where = (
-        "the columns of W are the basis maps and "
-        + ("WᵀX" if scheme.projective else "C")
-        + " contains the loadings"
-    )
+    penalty = f"; {_penalty(model)}" if scheme.penalised else ""
+    on_regions = ", on the regions themselves," if _on_regions(model) else ""
+    loadings = "WᵀX" if scheme.projective else "C"
+    # References are numbered in the order of the sentence, so this comes first.
+    method = f"the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)}{on_regions}"
     return (
-        f"We used the hierarchical method of Honnorat and Davatzikos {cite(HONNORAT)}{itself} for {text.name} "
-        f"{cite(*text.references)}, which minimises {text.objective}, where X is the matrix of sites × subjects"
-        f"{_TAKEN_OUT[model.center_]}, {where}{penalty}."
+        f"We used {method} for {text.name} {cite(*text.references)}, which minimises "
+        f"{text.objective}, where X is the matrix of sites × subjects{_CENTERED[model.center_]}, "
+        f"the columns of W are the basis maps and {loadings} contains the loadings{penalty}."
     )
+
+
+def _penalty(model: Any) -> str:
+    weighting = "the penalty of W is that of its coefficients on the faces"
+    if model.rules == "default":
+        weighting = (
+            "in the penalty of W the sites are weighted so that their weights sum to "
+            f"{model.sites_.n_roots}"
+        )
+    is_published = model.rules == "default" and isinstance(model.penalty, str)
+    relative = " (the published value at the scale of the data)" if is_published else ""
+    return f"λ = {model.solution_.penalty:.4g}{relative}, and {weighting}"
 
 
 def _weights(model: Any) -> str:
     if model.weights_ is None:
         return ""
-    return f"In every sum over sites, each site was weighted by {model.weighting_}, scaled to a mean of 1."
-
-
-def _penalty_is_relative(model: Any) -> bool:
-    return model.rules == "default" and isinstance(model.penalty, str)
+    return (
+        f"In every sum over sites, each site was weighted by {model.weighting_}, scaled to a mean "
+        "of 1."
+    )
 
 
 def _on_regions(model: Any) -> bool:
-    """Whether the regions of a table are the columns of the design, without a hierarchy."""
+    """Return whether the columns of the design are regions, without a hierarchy."""
     return model.sites_.regions is not None and model.design_.level == model.sites_.max_level
 
 
 def _coarse(model: Any, cite: _Citations) -> str:
+    basis = _coarse_basis(model)
+    starts = _starts(model, cite)
+    updates = _updates(_method(model), cite)
+    ending = ""
+    if model.tol:
+        ending = (
+            f" and ended when the objective fell by less than {model.tol:g} (relative) over ten "
+            "updates"
+        )
+    if model.halving:
+        ending += ", while the worse half of the starts was dropped repeatedly"
+    rules = "No update was allowed to increase the objective."
+    if model.rules == "paper":
+        rules = f"The updates follow {cite(HONNORAT)} exactly."
+    return (
+        f"The basis was first fitted as {basis}, {starts} made at most {model.n_iter} {updates}"
+        f"{ending}. {rules}"
+    )
+
+
+def _coarse_basis(model: Any) -> str:
+    if _on_regions(model):
+        return "one value per region"
     level = min(model.level, model.sites_.max_level)
-    columns = {
+    shape = {
         "partition": "constant on each of",
         "smooth": "a sum of smooth bumps, summing to one at every site, on",
         "exponential": "a sum of exponential bumps on",
     }[model.columns]
-    rules = {
-        "default": "No update was allowed to increase the objective.",
-        "paper": f"The updates follow {cite(HONNORAT)} exactly.",
-    }[model.rules]
-    ending = (
-        f" and ended when the objective fell by less than {model.tol:g} (relative) over ten updates"
+    return (
+        f"{shape} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral "
+        "hierarchy of the sphere"
     )
-    stop = ending if model.tol else ""
-    halved = ", while the worse half of the starts was dropped repeatedly" if model.halving else ""
-    seed = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
-    text, n_starts = _method(model).scheme.text, model.starts_.n_starts
-    kind = f", {text.starts} {cite(*text.start_references)}" if text.starts else ""
-    kind = kind.replace("of the faces", "of the regions") if _on_regions(model) else kind
-    starts = f"from one random start{seed}{kind}; it"
-    if n_starts > 1:
-        n_run = int((model.starts_.start_n_iter > 0).sum())
-        continued = f", of which the {n_run} best were continued" if 0 < n_run < n_starts else ""
-        starts = f"from {n_starts} random starts{seed}{kind}{continued}, and the one with the smallest objective was kept"
-        starts += "; each"
-    updates = _updates(_method(model), cite)
-    where = f"{columns} the {20 * 4**level} faces per hemisphere of level {level} of the icosahedral hierarchy"
-    where += " of the sphere"
-    if _on_regions(model):
-        where = "one value per region"
-    return f"The basis was first fitted as {where}, {starts} made at most {model.n_iter} {updates}{stop}{halved}. {rules}"
+
+
+def _starts(model: Any, cite: _Citations) -> str:
+    text = _method(model).scheme.text
+    details = f" (seed {model.random_state})" if isinstance(model.random_state, int) else ""
+    if text.starts:
+        kind = f", {text.starts} {cite(*text.start_references)}"
+        details += kind.replace("of the faces", "of the regions") if _on_regions(model) else kind
+    n_starts = model.starts_.n_starts
+    if n_starts == 1:
+        return f"from one random start{details}; it"
+    # Starts that were not continued have no updates.
+    n_continued = int((model.starts_.start_n_iter > 0).sum())
+    if 0 < n_continued < n_starts:
+        details += f", of which the {n_continued} best were continued"
+    return (
+        f"from {n_starts} random starts{details}, and the one with the smallest objective was "
+        "kept; each"
+    )
 
 
 def _refinement(model: Any) -> str:
-    schedule, n_done = model.schedule, len(model.refined_.divisions)
-    if n_done == 0:
+    # Refinement may end early, where no face can be divided.
+    n_divisions = len(model.refined_.divisions)
+    if n_divisions == 0:
         return ""
-    worst = {"residual": "largest squared residual", "projected": "largest projected error"}[
-        schedule.indicator
-    ]
+    schedule = model.schedule
+    worst = {"residual": "largest squared residual", "projected": "largest projected error"}
     return (
-        f"Then the {schedule.faces} faces with the {worst} were divided into four, {n_done} times, with "
-        f"{schedule.n_iter} updates after each division, which gave {model.design_.n_columns} faces in total."
+        f"Then the {schedule.faces} faces with the {worst[schedule.indicator]} were divided into "
+        f"four, {n_divisions} times, with {schedule.n_iter} updates after each division, which "
+        f"gave {model.design_.n_columns} faces in total."
     )
 
 
 def _full_resolution(model: Any) -> str:
     if not model.lift:
-        return "The basis was left at the resolution of the faces; loadings were computed with that basis fixed."
-    if _method(model).scheme.projective:
-        polish = f", followed by {model.polish} gradient steps there" if model.polish else ""
         return (
-            "The basis was then computed at every site by solving the optimality condition at full resolution, given "
-            f"the coarse solution{polish}; loadings are projections on that basis."
+            "The basis was left at the resolution of the faces; loadings were computed with that "
+            "basis fixed."
         )
-    polish = (
-        f"; {model.polish} sweeps over both at full resolution followed" if model.polish else ""
-    )
+    if _method(model).scheme.projective:
+        polish = ""
+        if model.polish:
+            polish = f", followed by {model.polish} gradient steps there"
+        return (
+            "The basis was then computed at every site by solving the optimality condition at full "
+            f"resolution, given the coarse solution{polish}; loadings are projections on that "
+            "basis."
+        )
+    polish = ""
+    if model.polish:
+        polish = f"; {model.polish} sweeps over both at full resolution followed"
     return (
-        "With the loadings fixed, the basis was then computed at every site by solving the same problem, which is "
-        f"convex there, and the loadings with that basis fixed{polish}."
+        "With the loadings fixed, the basis was then computed at every site by solving the same "
+        f"problem, which is convex there, and the loadings with that basis fixed{polish}."
     )
 
 
 def _results(model: Any) -> str:
-    what = {"none": "maps", "mean": "deviations", "zscore": "z-scores"}[model.center_]
-    units = {
-        "standard deviations": "in standard deviations",
-        "scaled units": "in the units of the scaled measures",
-    }
-    own = units.get(fitted_units(model, ""), "in the units of the data")
-    if own.endswith("measures") and model.measures_.share == "loadings":
-        own = "in the units of each measure"
+    scheme = _method(model).scheme
     scale = (
-        f"Loadings are the projections of the {what} onto the components."
-        if not _method(model).scheme.scaled
-        else f"Loadings were scaled to a root mean square of one over subjects, so components are {own}."
+        f"Loadings are the projections of the {_CENTERED_MAPS[model.center_]} onto the components."
     )
-    more, less = (
-        (
-            "a deviation from the average of the subjects like that of the map",
-            "the opposite deviation",
+    if scheme.scaled:
+        scale = (
+            "Loadings were scaled to a root mean square of one over subjects, so components are "
+            f"{_component_units(model)}."
         )
-        if _method(model).scheme.signed_maps
-        else ("values above the average of the subjects in the component", "values below it")
-    )
-    sign = (
-        ""
-        if model.center_ == "none"
-        else f" A positive loading means {more}, a negative loading {less}."
-    )
+    sign = ""
+    if model.center_ != "none" and scheme.signed_maps:
+        sign = (
+            " A positive loading means a deviation from the average of the subjects like that of "
+            "the map, a negative loading the opposite deviation."
+        )
+    elif model.center_ != "none":
+        sign = (
+            " A positive loading means values above the average of the subjects in the component, "
+            "a negative loading values below it."
+        )
     return (
-        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects{what_remained(model)}. "
-        f"{scale}{sign} Components "
-        "are ordered by the variance each carries alone. For the parcellation, every site was assigned to the "
-        f"component that contributes most there."
+        f"The fit explains {100 * model.explained_:.1f} % of the variance between subjects"
+        f"{what_remained(model)}. {scale}{sign} Components are ordered by the variance each "
+        "carries alone. For the parcellation, every site was assigned to the component that "
+        "contributes most there."
     )
+
+
+def _component_units(model: Any) -> str:
+    units = fitted_units(model, "")
+    if units == "standard deviations":
+        return "in standard deviations"
+    if units != "scaled units":
+        return "in the units of the data"
+    if model.measures_.share == "loadings":
+        return "in the units of each measure"
+    return "in the units of the scaled measures"
 
 
 def _recurrence(model: Any) -> str:
-    """How many components other starts on the same people reach; "" where that cannot be judged."""
+    """Say how many components other starts reach; "" if that cannot be judged."""
     share = model.recurrence_
     if share is None or np.isnan(share).any():
         return ""
-    n, one = n_recurring(share), len(share) == 1
-    which = (
-        f"The component was{'' if n else ' not'}"
-        if one
-        else f"Of the components, {n} of {len(share)} were"
-    )
+    n = n_recurring(share)
+    components = f"Of the components, {n} of {len(share)} were"
+    if len(share) == 1:
+        components = "The component was" if n else "The component was not"
     limit = "; this says nothing about other people" if n else ""
     return (
-        f"{which} reached (correlation of maps at least {SAME_MAP:g}) by at least half of the {model.starts_.n_near} "
-        "other random starts on the same people whose objective came within "
-        f"{100 * NEAR:g} % of the smallest{limit}."
+        f"{components} reached (correlation of maps at least {SAME_MAP:g}) by at least half of the "
+        f"{model.starts_.n_near} other random starts on the same people whose objective came "
+        f"within {100 * NEAR:g} % of the smallest{limit}."
     )
 
 
 def _software(cite: _Citations) -> str:
     return (
-        f"Computations were performed with icofactor {version('icofactor')}, NumPy {version('numpy')} {cite(_NUMPY)} "
-        f"and SciPy {version('scipy')} {cite(_SCIPY)}."
+        f"Computations were performed with icofactor {version('icofactor')}, NumPy "
+        f"{version('numpy')} {cite(_NUMPY)} and SciPy {version('scipy')} {cite(_SCIPY)}."
     )
 
 
 def _updates(method: Method, cite: _Citations) -> str:
-    """How the updates were made: of the scheme, and of its extrapolation."""
-    text, extrapolation = method.scheme.text, method.extrapolation
-    parts, references = ["updates", text.updates], text.update_references
-    if extrapolation is not None:
-        added = extrapolation.text.replace(
-            "with ", "and " if " with " in f" {text.updates}" else "with ", 1
-        )
-        parts, references = [*parts, added], (*references, *extrapolation.references)
-    return " ".join([*filter(None, parts), *([cite(*references)] if references else [])])
+    """Say how the updates of a scheme were made, and extrapolated."""
+    text = method.scheme.text
+    parts = ["updates", text.updates]
+    references = text.update_references
+    if method.extrapolation is not None:
+        extrapolation = method.extrapolation.text
+        # The text begins with "with", which the updates may have said already.
+        if " with " in f" {text.updates}":
+            extrapolation = extrapolation.replace("with ", "and ", 1)
+        parts.append(extrapolation)
+        references = (*references, *method.extrapolation.references)
+    if references:
+        parts.append(cite(*references))
+    return " ".join(filter(None, parts))
 
 
 def _method(model: Any) -> Method:
-    """The fitted method."""
     return method_named(model.solution_.method)

@@ -1,4 +1,4 @@
-"""How a result came about: configuration, seed, inputs with their hashes, versions, warnings."""
+"""The provenance of a fit: configuration, seed, inputs with their hashes, versions, warnings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from icofactor.results.meaning import recurrence_line
 if TYPE_CHECKING:
     from icofactor.estimator.estimator import CorticalFactorization
 
+# Libraries whose versions may change results.
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "nibabel", "nilearn", "numba")
 
 
 def provenance_of(
     model: CorticalFactorization, cohort: Any, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What was done to what, with which versions, as JSON holds it.
+    """Return the provenance of a fit as JSON holds it.
 
     Parameters
     ----------
     model : fitted.
     cohort : the Cohort it was fitted to, or one on disk.
-    warnings : what the fit warned of.
+    warnings : warnings of the fit.
     """
     return {
         "data": dict(cohort.provenance),
@@ -42,6 +43,7 @@ def provenance_of(
             "mesh": repr(cohort.sites),
             "n_sites_used": cohort.sites.n if model.mask_ is None else int(model.mask_.sum()),
         },
+        # Default weights say nothing, and others are summarized below.
         "model": {
             name: value if isinstance(value, int | float | str | bool | None) else repr(value)
             for name, value in model.get_params(deep=False).items()
@@ -75,7 +77,7 @@ def provenance_of(
 
 
 def _weights_of(model: Any) -> dict[str, Any]:
-    """By what sites counted, where they did not all count alike."""
+    """Return the weights of sites, if they have any."""
     if model.weights_ is None:
         return {}
     used = model._used_weights
@@ -91,27 +93,27 @@ def _weights_of(model: Any) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package, of Python and of the libraries that results depend on."""
-    own = {
+    """Return the versions of icofactor, of Python and of the libraries that change results."""
+    return {
         "icofactor": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
+        **{name: version(name) for name in _LIBRARIES},
     }
-    return {**own, **{name: version(name) for name in _LIBRARIES}}
 
 
 def input_hashes(cohort: Any) -> dict[str, str]:
-    """SHA-256 of every input the cohort's provenance knows one of; where it knows none, of the maps
-    themselves.
-    """
-    found = dict(_hashes(cohort.provenance))
-    if not found and isinstance(cohort.X, np.ndarray):
-        found["X (subjects × sites, in memory)"] = digest(cohort.X)
-    return found
+    """Return the SHA-256 of every input, as the cohort's provenance has it."""
+    hashes = dict(_hashes(cohort.provenance))
+    # Arrays come from no file, so the maps themselves are hashed.
+    if not hashes and isinstance(cohort.X, np.ndarray):
+        hashes["X (subjects × sites, in memory)"] = digest(cohort.X)
+    return hashes
 
 
+# A store's provenance has that of the files it was made of, at any depth.
 def _hashes(record: Any) -> Iterator[tuple[str, str]]:
-    """Pairs (path, hash), wherever a record of provenance has them side by side."""
+    """Yield path and hash wherever a record of provenance has both."""
     if isinstance(record, Mapping):
         if isinstance(record.get("sha256"), str) and isinstance(record.get("path"), str):
             yield record["path"], record["sha256"]
@@ -122,5 +124,5 @@ def _hashes(record: Any) -> Iterator[tuple[str, str]]:
             yield from _hashes(value)
 
 
-def _words(thing: Any) -> str | None:
-    return None if thing is None else str(thing)
+def _words(step: Any) -> str | None:
+    return None if step is None else str(step)

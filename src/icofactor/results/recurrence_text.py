@@ -8,21 +8,20 @@ from icofactor.factorization.recurrence import LEAST_STARTS, NEAR, n_recurring
 
 
 def in_one_line(share: np.ndarray, n_near: int) -> str:
-    """How many components the other starts reach, as text.
+    """Return how many components the other starts reach, as text.
 
     Examples
     --------
-    >>> print(in_one_line(np.array([1.0, 0.8, 0.2]), 5))
-    2 of 3 components were reached by at least half of the 5 other random starts on the same people
-    that fit as well \
-(within 0.1 %). This says nothing about other people.
+    >>> in_one_line(np.array([1.0, 0.8, 0.2]), 5)[:55]
+    '2 of 3 components were reached by at least half of the '
     """
     if np.isnan(share).any():
-        others = f"only {n_near}" if n_near else "none"
+        number = f"only {n_near}" if n_near else "none"
+        verb = "is" if n_near == 1 else "are"
         return (
-            "Whether other random starts on the same people reach the components cannot be judged: it takes at least "
-            f"{LEAST_STARTS} other starts that fit as well as the best (within {100 * NEAR:g} %), and there "
-            f"{'is' if n_near == 1 else 'are'} {others}. Use more starts, or fewer components."
+            "Whether other random starts on the same people reach the components cannot be judged: "
+            f"it takes at least {LEAST_STARTS} other starts that fit as well as the best (within "
+            f"{100 * NEAR:g} %), and there {verb} {number}. Use more starts, or fewer components."
         )
     n = n_recurring(share)
     which = (
@@ -35,9 +34,7 @@ def in_one_line(share: np.ndarray, n_near: int) -> str:
 
 
 def undetermined(share: np.ndarray) -> str:
-    """How many components the other starts do not reach, as a sentence; "" if there are none or it
-    is not known.
-    """
+    """Say how many components the other starts do not reach; "" if none, or if unknown."""
     k = len(share)
     n = k - n_recurring(share)
     if np.isnan(share).any() or n == 0:
@@ -50,27 +47,33 @@ def undetermined(share: np.ndarray) -> str:
 
 
 def warning(share: np.ndarray, n_near: int, of_parts: bool) -> str | None:
-    """What a reader should know where most components are not reached, and what helps; None
-    elsewhere.
-    """
+    """Return a warning if most components are not reached, and what helps; None otherwise."""
     if np.isnan(share).any() or 2 * n_recurring(share) >= len(share):
         return None
-    n, one = n_recurring(share), len(share) == 1
-    reached = (
-        "it was not"
-        if one
-        else f"only {n} of {len(share)} {'was' if n == 1 else 'were'}"
-        if n
-        else "none was"
-    )
-    advice = ["use fewer components, "] * (not one) + ["use the method 'parts', "] * (not of_parts)
-    helps = "".join(
-        [*advice, "or " * bool(advice), "choose the number of components with icofactor select."]
-    )
+    half = _half_of_the_others(n_near)
+    n = n_recurring(share)
+    # A single component needs other words than several, and no advice to use fewer.
+    if len(share) == 1:
+        subject = "The component is"
+        reached = "it was not"
+        result = "another"
+        advice = []
+    else:
+        subject = "Most components are"
+        result = "others"
+        advice = ["use fewer components, "]
+        verb = "was" if n == 1 else "were"
+        reached = f"only {n} of {len(share)} {verb}" if n else "none was"
+    # The method may be "parts" already.
+    if not of_parts:
+        advice.append("use the method 'parts', ")
+    if advice:
+        advice.append("or ")
+    advice.append("choose the number of components with icofactor select.")
+    sentence = "".join(advice)
     return (
-        f"{'The component is' if one else 'Most components are'} not determined by these data: {reached} reached by "
-        f"{_half_of_the_others(n_near)}. Another seed may give {'another' if one else 'others'}. "
-        f"{helps[0].upper()}{helps[1:]}"
+        f"{subject} not determined by these data: {reached} reached by {half}. Another seed may "
+        f"give {result}. {sentence[0].upper()}{sentence[1:]}"
     )
 
 

@@ -13,7 +13,7 @@ from icofactor.cohort.adjusted import with_maps
 from icofactor.cohort.cohort import Measurement
 from icofactor.cohort.measures import people_of_rows
 from icofactor.cohort.problems import some
-from icofactor.errors import CohortError, counted, literal
+from icofactor.errors import CohortError, plural
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization._lift import gram, loadings, shared_loadings, weighed
 from icofactor.factorization.methods import method_named
@@ -29,29 +29,43 @@ from icofactor.results.description import DIAGNOSTICS
 from icofactor.results.diagnostics import Diagnostics, load_diagnostics
 from icofactor.results.diagnostics.diagnose import limit_of, robust_z
 
+# Share of the fit's sites that a new subject may lack.
 MOST_MISSING = 0.05
-"""Share of the fit's sites that a new subject may lack."""
-_MOST_OF_A_MAP = 0.5
-"""Share of a component's square that may lie there."""
+# Share of the square of a component's map that may lie on missing sites.
+_MAX_MISSING_OF_MAP = 0.5
+# 0 is a missing value where it lies this many standard deviations of the fitted subjects from
+# their mean.
 _ZERO_IS_FAR = 3.0
-"""0 is a missing value where it lies this many standard deviations of the fitted subjects from
-their mean.
-"""
 QUALITY = {
-    "explained_variance": "Share of the subject's variance about the fitted mean map that the components explain",
+    "explained_variance": (
+        "Share of the subject's variance about the fitted mean map that the components explain"
+    ),
     "residual": "Root mean square over sites of the map minus its fit, in the fitted units",
     "distance": "Mahalanobis distance of the loadings from those of the fitted subjects",
-    "residual_z": "Residual in robust standard deviations from the fitted subjects' median, on a logarithmic scale",
+    "residual_z": (
+        "Residual in robust standard deviations from the fitted subjects' median, on a logarithmic "
+        "scale"
+    ),
     "distance_z": "The same for the distance, on the scale of cube roots of squares",
     "missing_sites": "Sites of the fit where the subject has no value",
     "unusual": "What is unusual about the subject: residual, distance, or both",
 }
-_BEYOND, _FEW = 0.99, 10
+# Unusual values also exceed this quantile of the fitted subjects'.
+_QUANTILE = 0.99
+# New subjects are compared with each other only if there are at least this many.
+_MIN_COHORT = 10
+# Names of subjects in a message.
+_MAX_NAMES = 20
+# Steps that make maps comparable, so that differences between them do not matter.
+_STEPS_NOT_COMPARED = ("resample", "fill_from_neighbours")
+# Singular values below this share of the largest are rounding errors.
+_RCOND = 1e-10
+_TINY = np.finfo(float).tiny
+# Scales on which residuals and distances of a cohort are nearly normal.
 _SCALE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "residual": lambda values: np.log(np.maximum(values, np.finfo(float).tiny)),
+    "residual": lambda values: np.log(np.maximum(values, _TINY)),
     "distance": lambda values: np.cbrt(np.square(values)),
 }
-"""Scales on which residuals and distances of a cohort are nearly normal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +75,11 @@ class NewLoadings:
     Attributes
     ----------
     subjects : their names.
-    loadings : (n_subjects, n_components), in the scale of the fit's own.
-    notes : what is worth knowing about how they came about.
+    loadings : (n_subjects, n_components), in the scale of the fit's loadings.
+    notes : how the loadings were computed, and what could not be compared with the fit.
     quality : column of `QUALITY` → one value per subject, see there.
     fitted : "explained_variance", "residual" and "distance" of the fitted subjects, as far as they
-        are known.
+        were recorded.
     rule : what counts as unusual, and how many of the fitted subjects would.
     n_measures : how many rows each subject has, one per measure of shared maps.
     """
@@ -80,178 +94,129 @@ class NewLoadings:
 
     @property
     def summary(self) -> list[str]:
-        """What was found, as lines."""
-        share, few = 100 * self.quality["explained_variance"], len(self.subjects)
-        low, middle, high = np.percentile(share, (0, 50, 100))
-        spread = (
-            f"{low:.0f} to {high:.0f} % (median {middle:.0f} %)" if few > 1 else f"{middle:.0f} %"
-        )
-        own = self.fitted.get("explained_variance")
-        beside = "" if own is None else f" (fitted subjects: median {100 * np.median(own):.0f} %)"
-        strange = [
-            f"{literal(s)} ({what})"
-            for s, what in zip(self.subjects, self.quality["unusual"], strict=True)
-            if what
+        """Findings as lines of text."""
+        share = 100 * self.quality["explained_variance"]
+        n_rows = len(self.subjects)
+        low, median, high = np.percentile(share, (0, 50, 100))
+        spread = f"{median:.0f} %"
+        if n_rows > 1:
+            spread = f"{low:.0f} to {high:.0f} % (median {median:.0f} %)"
+        fitted_share = self.fitted.get("explained_variance")
+        reference = ""
+        if fitted_share is not None:
+            reference = f" (fitted subjects: median {100 * np.median(fitted_share):.0f} %)"
+        unusual = [
+            f"{subject} ({reason})"
+            for subject, reason in zip(self.subjects, self.quality["unusual"], strict=True)
+            if reason
         ]
-        listed = f": {some(strange, 20)}" if strange else ""
-        n = self.n_measures
-        rows = (
-            counted(few, "subject")
-            if n == 1
-            else f"{few} rows ({counted(few // n, 'subject')} × {n} measures)"
-        )
-        return [
-            f"The components explain {spread} of a subject's variance about the fitted mean map{beside}.",
-            f"{len(strange)} of {rows} unusual{listed}. {self.rule}",
-            *([self.doubt] if self.doubt else []),
+        names = f": {some(unusual, _MAX_NAMES)}" if unusual else ""
+        rows = plural(n_rows, "subject")
+        if self.n_measures > 1:
+            people = plural(n_rows // self.n_measures, "subject")
+            rows = f"{n_rows} rows ({people} × {self.n_measures} measures)"
+        lines = [
+            f"The components explain {spread} of a subject's variance about the fitted mean map"
+            f"{reference}.",
+            f"{len(unusual)} of {rows} unusual{names}. {self.rule}",
+            self.doubt,
         ]
+        return [line for line in lines if line]
 
     @property
     def doubt(self) -> str:
-        """What to check where most of several new subjects are unusual; "" elsewhere."""
-        n, few = sum(map(bool, self.quality["unusual"])), len(self.subjects)
-        text = "Most new subjects are unusual: check that measure, units and preprocessing are those of the fit."
-        return text if few > 2 and 2 * n > few else ""
+        """What to check if most of several new subjects are unusual; "" otherwise."""
+        n_unusual = sum(map(bool, self.quality["unusual"]))
+        n_rows = len(self.subjects)
+        if n_rows <= 2 or 2 * n_unusual <= n_rows:
+            return ""
+        return (
+            "Most new subjects are unusual: check that measure, units and preprocessing are those "
+            "of the fit."
+        )
 
 
-# ---------------------------------------------------------------------- are they the same kind of
-# maps?
+# ---------------------------------------------------------------------- are the maps comparable?
 
 
 def check_measurement(model: CorticalFactorization, cohort: Any, force: bool = False) -> list[str]:
-    """Refuse maps of another measure, unit, smoothing or preprocessing than those of the fit,
-    unless `force`.
-
-    Returns
-    -------
-    What could not be compared, or differs all the same, as notes.
-    """
-    fitted, new = getattr(model, "measurement_", None), Measurement.of(cohort)
-    if fitted is None or new is None:
-        who = "the model" if fitted is None else "the new maps"
-        return [
-            f"measure, unit, smoothing and preprocessing are not recorded in {who}, and could not be compared"
-        ]
-    pairs: dict[str, list[str | None]] = {
-        "measure": [None if one.modality == "unknown" else one.modality for one in (fitted, new)],
-        "unit": [one.units or None for one in (fitted, new)],
-        "smoothing": [
-            None if one.smoothing is None else f"{one.smoothing} mm FWHM" for one in (fitted, new)
-        ],
-        "preprocessing": [_steps(one) for one in (fitted, new)],
-        "resampling": [_resampled(one) for one in (fitted, new)],
-    }
-    differ = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
-    listed = "; ".join(
-        f"{name} {literal(old)} in the fit, {literal(now)} in the new maps"
-        for name, (old, now) in differ.items()
-    )
-    if differ and not force:
-        raise CohortError(
-            "the new subjects",
-            f"differ from the fitted maps: {listed}. {{force=True}} continues anyway",
-        )
-    unknown = [name for name, (old, now) in pairs.items() if (old is None) != (now is None)]
-    notes = (
-        [f"differs from the fit (forced): {listed}".replace("{{", "{").replace("}}", "}")]
-        if differ
-        else []
-    )
-    if unknown:
-        sides = [f"{name} ({'fit' if pairs[name][0] is None else 'new maps'})" for name in unknown]
-        notes.append(f"not recorded, and not compared: {', '.join(sides)}")
-    return notes
-
-
-def _steps(one: Measurement) -> str:
-    """Steps that change values but resampling; what was filled is not compared."""
-    steps = [
-        step
-        for step in one.preprocessing
-        if step.get("step") not in ("resample", "fill_from_neighbours")
-    ]
-    shown = lambda step: ", ".join(
-        f"{name} {value}" for name, value in step.items() if name != "step"
-    )
-    return "; ".join(f"{step.get('step')} ({shown(step)})" for step in steps) or "none"
-
-
-def _resampled(one: Measurement) -> str:
-    """From which meshes maps were brought to theirs, and how."""
-    steps = [step for step in one.preprocessing if step.get("step") == "resample"]
-    return (
-        "; ".join(
-            f"{step.get('method', 'resampled')} from {step.get('from', 'unknown')}"
-            for step in steps
-        )
-        or "none"
-    )
-
-
-# ---------------------------------------------------------------------- loadings
-
-
-def loadings_of(
-    model: CorticalFactorization, cohort: Any, fitted: Diagnostics | None = None
-) -> NewLoadings:
-    """Loadings of a cohort, after doing to it what the fit did to its own subjects.
-
-    A subject may lack a few sites: NaN, 0 where that is not a value, or masked in the new cohort.
-    The loadings are
-    then solved on the sites that the subject has (`shared_loadings`); more than `MOST_MISSING` is
-    refused.
+    """Refuse maps of another measure, unit, smoothing or preprocessing than those of the fit.
 
     Parameters
     ----------
-    fitted : diagnostics of the fit, with which residuals are compared; with each other's when None.
+    force : whether to accept other maps all the same.
+
+    Returns
+    -------
+    Notes: what differs although it was accepted, and what could not be compared.
     """
-    lost = _lost_sites(model, cohort)
-    holes = Holes(lost=lost, zero=_zero_is_missing(model))
-    maps = maps_of(cohort.X).adjusted(holes)
-    data = as_the_fit(
-        with_maps(cohort, maps), model.harmonization_, model.covariates_, measures=model.measures_
-    )
-    with one_blas_thread():
-        sums = _Sums.of(model, data, cohort.subjects)
-    notes = _check_missing(model, sums, lost, cohort.subjects)
-    method, WW = method_named(model.solution_.method), gram(sums.W, sums.weights)
-    C = loadings(sums.WX, WW, method.scheme, model.solution_.penalty)
-    error = sums.error(C, WW)
-    for some_subjects, shared in sums.grams(WW):
-        own = shared_loadings(
-            sums.WX[:, some_subjects], shared, WW, method.scheme, model.solution_.penalty
-        )
-        C[:, some_subjects], error[some_subjects] = own, sums.error(own, shared, some_subjects)
-    if model.harmonization_ is not None:
-        notes += [
-            f"harmonized over {model.harmonization_} by the estimates of the fit",
-            *(note for adjustment in data.X.adjustments for note in adjustment.notes),
+    fitted = getattr(model, "measurement_", None)
+    new = Measurement.of(cohort)
+    if fitted is None or new is None:
+        source = "the model" if fitted is None else "the new maps"
+        return [
+            "measure, unit, smoothing and preprocessing are not recorded in "
+            f"{source}, and could not be compared"
         ]
-    if model.covariates_ is not None:
-        notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
-    notes += _extrapolated(model, cohort)
-    if sums.n_below:
-        share = 100 * sums.n_below / (len(cohort.subjects) * len(sums.W))
-        notes.append(f"{sums.n_below} values ({share:.2g} %) became negative and were set to 0")
-    found = C.T / model.scale_
-    with np.errstate(invalid="ignore", divide="ignore"):
-        explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
-    residual = np.sqrt(error / np.maximum(sums.weight, np.finfo(float).tiny))
-    known = {"explained_variance": explained, "residual": residual, "missing_sites": sums.n_missing}
-    quality, null, rule = _judged(model, found, known, fitted)
-    measures = model.measures_
-    n_measures = measures.n if measures is not None and measures.share == "maps" else 1
-    return NewLoadings(tuple(cohort.subjects), found, tuple(notes), quality, null, rule, n_measures)
+    fitted_properties = _properties(fitted)
+    new_properties = _properties(new)
+    differences = []
+    unknown = []
+    for name, before in fitted_properties.items():
+        now = new_properties[name]
+        if before is None and now is None:
+            continue
+        if before is None:
+            unknown.append(f"{name} (fit)")
+        elif now is None:
+            unknown.append(f"{name} (new maps)")
+        elif before != now:
+            differences.append(f"{name} {before} in the fit, {now} in the new maps")
+    text = "; ".join(differences)
+    if differences and not force:
+        raise CohortError(
+            "the new subjects",
+            f"differ from the fitted maps: {text}. Pass --force (force=True) to continue anyway",
+        )
+    notes = []
+    if differences:
+        notes.append(f"differs from the fit (forced): {text}")
+    if unknown:
+        notes.append(f"not recorded, and not compared: {', '.join(unknown)}")
+    return notes
 
 
-def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
-    """One line where covariates lie outside those of the fitted subjects."""
-    steps = [step for step in (model.harmonization_, model.covariates_) if step is not None]
-    terms = {term.name: term for step in steps for term in step.terms}.values()
-    table, subjects = people_of_rows(cohort, cohort.participants, cohort.subjects)
-    found = [term.beyond(table[term.name], subjects) for term in terms if term.name in table]
-    listed = "; ".join(filter(None, found))
-    return [f"outside the fitted range, where effects are extrapolated: {listed}"] if listed else []
+def _properties(measurement: Measurement) -> dict[str, str | None]:
+    """Return what must agree between a fit and new maps; None for what was not recorded."""
+    modality = measurement.modality
+    smoothing = measurement.smoothing
+    return {
+        "measure": None if modality == "unknown" else modality,
+        "unit": measurement.units or None,
+        "smoothing": None if smoothing is None else f"{smoothing} mm FWHM",
+        "preprocessing": _steps_as_text(measurement),
+        "resampling": _resampling_as_text(measurement),
+    }
+
+
+def _steps_as_text(measurement: Measurement) -> str:
+    """Return the steps that change values, and their settings."""
+    texts = []
+    for step in measurement.preprocessing:
+        if step.get("step") not in _STEPS_NOT_COMPARED:
+            settings = [f"{name} {value}" for name, value in step.items() if name != "step"]
+            texts.append(f"{step.get('step')} ({', '.join(settings)})")
+    return "; ".join(texts) or "none"
+
+
+def _resampling_as_text(measurement: Measurement) -> str:
+    """Return the meshes that maps were resampled from, and the methods."""
+    texts = [
+        f"{step.get('method', 'resampled')} from {step.get('from', 'unknown')}"
+        for step in measurement.preprocessing
+        if step.get("step") == "resample"
+    ]
+    return "; ".join(texts) or "none"
 
 
 def check_table(
@@ -267,15 +232,109 @@ def check_table(
 
 
 def diagnostics_beside(model_path: Path, model: CorticalFactorization) -> Diagnostics | None:
-    """Diagnostics of the same fit in the model's folder; None where there are none."""
+    """Return the diagnostics of the fit in the model's folder; None if there are none."""
     path = model_path.parent / DIAGNOSTICS
-    found = load_diagnostics(path) if path.is_file() else None
-    return found if found is not None and np.array_equal(found.loadings, model.loadings_) else None
+    if not path.is_file():
+        return None
+    diagnostics = load_diagnostics(path)
+    is_of_fit = np.array_equal(diagnostics.loadings, model.loadings_)
+    return diagnostics if is_of_fit else None
+
+
+# ---------------------------------------------------------------------- loadings
+
+
+def loadings_of(
+    model: CorticalFactorization, cohort: Any, fitted: Diagnostics | None = None
+) -> NewLoadings:
+    """Return the loadings of a cohort, after doing to it what the fit did to its own subjects.
+
+    A subject may lack a few sites: NaN, 0 where that is not a value, or masked in the new cohort.
+    Its loadings are then solved on the sites that it has (`shared_loadings`); a subject that lacks
+    more than `MOST_MISSING` is refused.
+
+    Parameters
+    ----------
+    fitted : diagnostics of the fit, with which residuals are compared; with each other's when None.
+    """
+    masked = _masked_sites(model, cohort)
+    holes = Holes(lost=masked, zero=_zero_is_missing(model))
+    maps = maps_of(cohort.X).adjusted(holes)
+    data = as_the_fit(
+        with_maps(cohort, maps), model.harmonization_, model.covariates_, measures=model.measures_
+    )
+    with one_blas_thread():
+        sums = _Sums.of(model, data, cohort.subjects)
+    notes = _check_missing(model, sums, masked, cohort.subjects)
+    C, error = _solve(model, sums)
+    if model.harmonization_ is not None:
+        notes.append(f"harmonized over {model.harmonization_} by the estimates of the fit")
+        for adjustment in data.X.adjustments:
+            notes += adjustment.notes
+    if model.covariates_ is not None:
+        notes.append(f"adjusted for {model.covariates_} by the coefficients of the fit")
+    notes += _extrapolated(model, cohort)
+    if sums.n_below:
+        share = 100 * sums.n_below / (len(cohort.subjects) * len(sums.W))
+        notes.append(f"{sums.n_below} values ({share:.2g} %) became negative and were set to 0")
+    new_loadings = C.T / model.scale_
+    with np.errstate(invalid="ignore", divide="ignore"):
+        explained = np.where(sums.variance > 0, 1 - error / sums.variance, np.nan)
+    residual = np.sqrt(error / np.maximum(sums.weight, _TINY))
+    distance, fitted_distance = distances(model.loadings_, new_loadings)
+    reference: dict[str, np.ndarray] = {}
+    if fitted_distance is not None:
+        reference["distance"] = fitted_distance
+    if fitted is not None:
+        reference["explained_variance"] = fitted.subject_explained
+        reference["residual"] = fitted.residual
+    values = {"residual": residual, "distance": distance}
+    z, unusual, rule = _compare_with_fit(model, values, reference)
+    quality = {
+        "explained_variance": explained,
+        **values,
+        **z,
+        "missing_sites": sums.n_missing,
+        "unusual": unusual,
+    }
+    measures = model.measures_
+    n_measures = measures.n if measures is not None and measures.share == "maps" else 1
+    subjects = tuple(cohort.subjects)
+    return NewLoadings(subjects, new_loadings, tuple(notes), quality, reference, rule, n_measures)
+
+
+def _solve(model: CorticalFactorization, sums: _Sums) -> tuple[np.ndarray, np.ndarray]:
+    """Return C (k, n) and the squared error of each subject."""
+    scheme = method_named(model.solution_.method).scheme
+    penalty = model.solution_.penalty
+    WW = gram(sums.W, sums.weights)
+    # Loadings of projections are WᵀX itself, which the errors below still need.
+    C = loadings(sums.WX, WW, scheme, penalty).copy()
+    error = sums.error(C, WW)
+    # Subjects with missing sites have a problem of their own.
+    for subjects, WW_of_subjects in sums.grams(WW):
+        WX = sums.WX[:, subjects]
+        C[:, subjects] = shared_loadings(WX, WW_of_subjects, WW, scheme, penalty)
+        error[subjects] = sums.error(C[:, subjects], WW_of_subjects, subjects)
+    return C, error
+
+
+def _extrapolated(model: CorticalFactorization, cohort: Any) -> list[str]:
+    """Return a note if covariates lie outside those of the fitted subjects."""
+    steps = [step for step in (model.harmonization_, model.covariates_) if step is not None]
+    terms = {term.name: term for step in steps for term in step.terms}
+    table, subjects = people_of_rows(cohort, cohort.participants, cohort.subjects)
+    texts = [term.beyond(table[name], subjects) for name, term in terms.items() if name in table]
+    text = "; ".join(filter(None, texts))
+    return [f"outside the fitted range, where effects are extrapolated: {text}"] if text else []
+
+
+# ---------------------------------------------------------------------- one pass over the maps
 
 
 @dataclass(frozen=True, eq=False)
 class Holes(Adjustment):
-    """Where new maps have no value: a change that makes these values NaN.
+    """A change of new maps that makes missing values NaN.
 
     Attributes
     ----------
@@ -301,18 +360,18 @@ def compare_strip(
     shared: Mapping[str, Any],
     W: np.ndarray,
     mean: np.ndarray,
-    near: np.ndarray,
+    reference: np.ndarray,
     weights: np.ndarray | None,
 ) -> Arrays:
     """Return sums of every person over the sites that the person has, and who lacks which site.
 
-    They are WᵀX, Σ (x − near)², Σ (x − mean)² and the weight of the sites.
+    They are WᵀX, Σ (x − reference)², Σ (x − mean)² and the weight of the sites.
 
     Parameters
     ----------
     shared : "member", the row of `mean` of each person; "floor", whether values below 0 become 0
     mean : (n_sites, n_rows) of the fitted people
-    near : (n_sites,) a map that is close to all others
+    reference : (n_sites,) a map that is close to those of all people
     """
     n_below = 0
     if shared["floor"]:
@@ -320,7 +379,7 @@ def compare_strip(
     is_missing = ~np.isfinite(x)
     values = np.where(is_missing, 0.0, x)
     deviation = np.where(is_missing, 0.0, x - mean @ shared["member"])
-    difference = np.where(is_missing, 0.0, x - near[:, None])
+    difference = np.where(is_missing, 0.0, x - reference[:, None])
     return {
         **value_range(values),
         "sum.WX": weighed(W, weights).T @ values,
@@ -334,23 +393,23 @@ def compare_strip(
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What one pass over the new maps gives, sums over the sites that each subject has.
+    """Sums over the sites that each new subject has, from one pass over the maps.
 
     Attributes
     ----------
     W : (n_sites, k) maps on the sites of the fit, as loadings are solved with them.
-    near : (k,) mean loadings of the fitted subjects
-    WX : (k, n); square, variance : (n,) ‖x − W near‖² and ‖x − mean map‖²
-    missing : numbers of the sites where anybody has no value, and who, packed: (their number, n /
-        8).
+    mean_loadings : (k,) of the fitted subjects
+    WX : (k, n)
+    square, variance : (n,) ‖x − W mean_loadings‖² and ‖x − mean map‖²
+    missing : numbers of the sites where anybody has no value, and (their number, n / 8) bits: who
     n_missing : (n,)
-    n_below : values that were below 0 and became 0
+    n_below : number of values that were below 0 and became 0
     weight : (n,) of the sites that each subject has
     weights : (n_sites,) of the sites; None: all count alike
     """
 
     W: np.ndarray
-    near: np.ndarray
+    mean_loadings: np.ndarray
     WX: np.ndarray
     square: np.ndarray
     variance: np.ndarray
@@ -362,97 +421,104 @@ class _Sums:
 
     @classmethod
     def of(cls, model: CorticalFactorization, data: Any, names: Iterable[str]) -> _Sums:
-        method = method_named(model.solution_.method)
-        maps = model._fitted_maps(data)
-        used = _used(model)
-        W = model.components_[:, used].T / model.scale_
-        near = (model.loadings_ * model.scale_).mean(axis=0)
+        """Pass over the maps of new subjects."""
+        maps = model._fitted_maps(data, data.X.executor)
         n = maps.n_subjects
+        used = _used_sites(model)
+        weights = model._used_weights
+        W = model.components_[:, used].T / model.scale_
+        mean_loadings = (model.loadings_ * model.scale_).mean(axis=0)
         centering = model.centering_.at(used)
         # The pass sets values below 0 to 0 by itself, and counts them.
         shared = {"member": centering.membership(n), "floor": maps.floor}
         maps = maps.adjusted(floor=False)
-        summary = Summary(maps.n_sites, n, method.refusal(model.center_), list(names))
+        refusal = method_named(model.solution_.method).refusal(model.center_)
+        summary = Summary(maps.n_sites, n, refusal, list(names))
         sums = {"WX": np.zeros((W.shape[1], n)), "below": np.zeros(())}
         sums |= {name: np.zeros(n) for name in ("square", "variance", "weight")}
-        missing = [(np.zeros(0, int), np.zeros((0, -(-n // 8)), np.uint8))]
-        weights = model._used_weights
-        per_site = (W, centering.left.T, W @ near, weights)
-        for rows, result in map_strips(compare_strip, maps, *per_site, shared=shared, double=True):
-            summary.add_range(result)
-            incomplete = np.flatnonzero(result["site.missing"].any(axis=1))
-            sites = np.arange(maps.n_sites)[rows][incomplete]
-            missing.append((sites, result["site.missing"][incomplete]))
+        site_numbers = [np.zeros(0, int)]
+        bits = [np.zeros((0, -(-n // 8)), np.uint8)]
+        per_site = (W, centering.left.T, W @ mean_loadings, weights)
+        for rows, strip in map_strips(compare_strip, maps, *per_site, shared=shared, double=True):
+            summary.add_range(strip)
+            incomplete = np.flatnonzero(strip["site.missing"].any(axis=1))
+            site_numbers.append(np.arange(maps.n_sites)[rows][incomplete])
+            bits.append(strip["site.missing"][incomplete])
             for name in sums:
-                sums[name] = sums[name] + result[f"sum.{name}"]
+                sums[name] = sums[name] + strip[f"sum.{name}"]
         summary.check_signs()
-        sites, who = (np.concatenate(arrays) for arrays in zip(*missing, strict=True))
+        sites = np.concatenate(site_numbers)
+        who_lacks = np.concatenate(bits)
+        # Unpacking all at once would take eight times the memory.
         n_missing = np.zeros(n, np.int64)
-        for row in who:
+        for row in who_lacks:
             n_missing += np.unpackbits(row, count=n)
         order = np.argsort(sites)
         n_below = int(sums.pop("below"))
         return cls(
             W,
-            near,
+            mean_loadings,
             **sums,
-            missing=(sites[order], who[order]),
+            missing=(sites[order], who_lacks[order]),
             n_missing=n_missing,
             n_below=n_below,
             weights=weights,
         )
 
     def error(self, C: np.ndarray, WW: np.ndarray, subjects: Any = slice(None)) -> np.ndarray:
-        """‖x − W c‖² of some subjects with loadings C (k, n), who share WᵀW.
-
-        From the difference of c and `near`: ‖x‖² is so much larger where the mean map was not taken
-        out that a difference of such squares would be mostly rounding.
-        """
-        z = C - self.near[:, None]
-        beside = self.WX[:, subjects] - (WW @ self.near)[:, None]
-        return np.maximum(self.square[subjects] + np.sum(z * (WW @ z - 2 * beside), axis=0), 0.0)
+        """Return ‖x − W c‖² of some subjects with loadings C (k, n), who share WᵀW."""
+        # Computed from differences to the mean loadings: if the mean map was not taken out,
+        # ‖x‖² is so large that a difference of such squares would be mostly rounding.
+        z = C - self.mean_loadings[:, None]
+        deviation = self.WX[:, subjects] - (WW @ self.mean_loadings)[:, None]
+        error = self.square[subjects] + np.sum(z * (WW @ z - 2 * deviation), axis=0)
+        return np.maximum(error, 0.0)
 
     def lacking(self, subject: int) -> np.ndarray:
-        """Numbers of the sites where a subject has no value, in order."""
-        sites, who = self.missing
-        return sites[(who[:, subject // 8] >> (7 - subject % 8)) & 1 > 0]
+        """Return the numbers of the sites where a subject has no value, in order."""
+        sites, who_lacks = self.missing
+        return sites[(who_lacks[:, subject // 8] >> (7 - subject % 8)) & 1 > 0]
 
     def grams(self, WW: np.ndarray) -> Iterable[tuple[list[int], np.ndarray]]:
-        """Subjects who lack the same sites, and WᵀW over those that they have."""
-        alike: dict[bytes, list[int]] = {}  # one border of the cortex for all
+        """Yield subjects who lack the same sites, and WᵀW over the sites that they have."""
+        # Often all subjects lack the same border of the cortex.
+        subjects_of: dict[bytes, list[int]] = {}
         for subject in np.flatnonzero(self.n_missing).tolist():
-            alike.setdefault(self.lacking(subject).tobytes(), []).append(subject)
-        for key, subjects in alike.items():
-            lost = np.frombuffer(key, dtype=np.int64)
-            yield (
-                subjects,
-                WW - gram(self.W[lost], None if self.weights is None else self.weights[lost]),
-            )
+            subjects_of.setdefault(self.lacking(subject).tobytes(), []).append(subject)
+        for key, subjects in subjects_of.items():
+            sites = np.frombuffer(key, dtype=np.int64)
+            weights = None if self.weights is None else self.weights[sites]
+            yield subjects, WW - gram(self.W[sites], weights)
 
 
-def _used(model: CorticalFactorization) -> np.ndarray:
-    return np.ones(model.n_features_in_, dtype=bool) if model.mask_ is None else model.mask_
+# ---------------------------------------------------------------------- missing sites
 
 
-def _lost_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
-    """Sites that the fit uses and where no new subject has a value."""
+def _used_sites(model: CorticalFactorization) -> np.ndarray:
+    if model.mask_ is None:
+        return np.ones(model.n_features_in_, dtype=bool)
+    return model.mask_
+
+
+def _masked_sites(model: CorticalFactorization, cohort: Any) -> np.ndarray:
+    """Return the sites that the fit uses and the mask of the new cohort leaves out."""
     if cohort.mask is None or len(cohort.mask) != model.n_features_in_:
-        return np.zeros(
-            cohort.X.shape[1], dtype=bool
-        )  # sites that are not the fit's are refused later
-    return _used(model) & ~np.asarray(cohort.mask)
+        # Sites that are not the fit's are refused later.
+        return np.zeros(cohort.X.shape[1], dtype=bool)
+    return _used_sites(model) & ~np.asarray(cohort.mask)
 
 
 def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
-    """Sites where 0 is too far from the fitted subjects' values to be one: 0 mm of thickness, not a
-    z-score of 0.
+    """Return the sites where 0 is too far from the fitted subjects to be a value.
+
+    0 mm of thickness is not a value; a z-score of 0 is.
     """
-    n, used = len(model.loadings_), _used(model)
-    variance = model.total_variance_ / (max(n - 1, 1) * max(int(used.sum()), 1))
+    used = _used_sites(model)
+    n_values = max(len(model.loadings_) - 1, 1) * max(int(used.sum()), 1)
     centering = model.centering_
     deviation = centering.deviation
     if deviation is None:
-        deviation = np.full_like(centering.mean, np.sqrt(variance))
+        deviation = np.full_like(centering.mean, np.sqrt(model.total_variance_ / n_values))
     if centering.factor is not None:
         # Masked sites have no factor.
         deviation = deviation / np.where(centering.factor > 0, centering.factor, 1.0)
@@ -461,119 +527,148 @@ def _zero_is_missing(model: CorticalFactorization) -> np.ndarray:
 
 
 def _check_missing(
-    model: CorticalFactorization, sums: _Sums, lost: np.ndarray, names: Iterable[str]
+    model: CorticalFactorization, sums: _Sums, masked: np.ndarray, names: Iterable[str]
 ) -> list[str]:
-    """What to say of missing sites: a few are solved without, a lobe is refused."""
-    n_sites, each, names = len(sums.W), sums.n_missing, list(names)
-    share, all_lack = each / n_sites, int(lost.sum())
-    text = (
-        f"{counted(all_lack, 'site')} that the fit uses are NaN or zero in every new subject"
-        if all_lack
-        else ""
-    )
-    worst = np.flatnonzero(share > MOST_MISSING)
-    if len(worst):
-        limit = f"at most {100 * MOST_MISSING:g} % may be missing. Give maps with the mesh and the mask of the fit."
-        if all_lack > MOST_MISSING * n_sites:
-            raise CohortError(
-                "the new subjects",
-                f"{text}, {100 * all_lack / n_sites:.2g} % of its {n_sites}; {limit}",
-            )
-        who = f"{some([names[s] for s in worst], len(worst))} lack up to {100 * share.max():.2g} %"
-        raise CohortError(
-            "the new subjects",
-            f"{who} of the {n_sites} sites that the fit uses; {limit} {{exclude}} leaves subjects out",
-        )
-    WW = gram(sums.W, sums.weights)
-    whole = np.diag(WW)
-    for subjects, shared in sums.grams(WW):
-        gone = np.flatnonzero((whole > 0) & (shared.diagonal() < (1 - _MOST_OF_A_MAP) * whole))
-        if len(gone):
-            where = f"more than half of component {gone[0] + 1} is where {literal(names[subjects[0]])} has no value"
-            raise CohortError("the new subjects", f"{where}: {{exclude}} leaves subjects out")
+    """Refuse subjects that lack too much; return notes about missing sites otherwise."""
+    subjects = list(names)
+    n_sites = len(sums.W)
+    n_masked = int(masked.sum())
+    _check_share_missing(sums, subjects)
+    _check_missing_of_maps(sums, subjects)
     notes = []
     solved = "loadings are solved on the sites that a subject has"
-    if all_lack:
-        notes.append(f"{text}; {solved}")
-    single = np.flatnonzero(each > all_lack)
-    if len(single):
-        most = int(each.max())
-        have, which = "has" if len(single) == 1 else "have", "further" if all_lack else "some"
-        own = f"{counted(len(single), 'subject')} {have} NaN or 0 at {which} sites"
-        notes.append(f"{own}, {most} of {n_sites} at most; {solved}")
+    if n_masked:
+        sites = plural(n_masked, "site")
+        notes.append(f"{sites} that the fit uses are NaN or zero in every new subject; {solved}")
+    n_incomplete = int((sums.n_missing > n_masked).sum())
+    if n_incomplete:
+        verb = "has" if n_incomplete == 1 else "have"
+        which = "further" if n_masked else "some"
+        notes.append(
+            f"{plural(n_incomplete, 'subject')} {verb} NaN or 0 at {which} sites, "
+            f"{int(sums.n_missing.max())} of {n_sites} at most; {solved}"
+        )
     return notes
+
+
+def _check_share_missing(sums: _Sums, subjects: Sequence[str]) -> None:
+    """Refuse subjects that lack more than `MOST_MISSING` of the sites."""
+    n_sites = len(sums.W)
+    share = sums.n_missing / n_sites
+    incomplete = [subjects[number] for number in np.flatnonzero(share > MOST_MISSING).tolist()]
+    if incomplete:
+        raise CohortError(
+            "the new subjects",
+            f"{some(incomplete, _MAX_NAMES)} lack up to {100 * share.max():.2g} % of the {n_sites} "
+            f"sites that the fit uses; at most {100 * MOST_MISSING:g} % may be missing. Give maps "
+            "with the mesh and the mask of the fit, or leave subjects out with --exclude (exclude)",
+        )
+
+
+def _check_missing_of_maps(sums: _Sums, subjects: Sequence[str]) -> None:
+    """Refuse subjects that lack most of the map of a component."""
+    WW = gram(sums.W, sums.weights)
+    squares = np.diag(WW)
+    for numbers, WW_of_subjects in sums.grams(WW):
+        remaining = WW_of_subjects.diagonal()
+        is_lost = (squares > 0) & (remaining < (1 - _MAX_MISSING_OF_MAP) * squares)
+        if is_lost.any():
+            component = np.flatnonzero(is_lost)[0] + 1
+            raise CohortError(
+                "the new subjects",
+                f"more than half of component {component} is where {subjects[numbers[0]]} has no "
+                "value; leave subjects out with --exclude (exclude)",
+            )
 
 
 # ---------------------------------------------------------------------- who is unusual?
 
 
-def _judged(
+def _compare_with_fit(
     model: CorticalFactorization,
-    found: np.ndarray,
-    known: Mapping[str, np.ndarray],
-    fitted: Diagnostics | None,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], str]:
-    """Columns of quality, the same of the fitted subjects, and the rule with its count among these."""
-    new = len(found)
-    distance, own = distances(model.loadings_, found)
-    null = {} if own is None else {"distance": own}
-    if fitted is not None:
-        null |= {"explained_variance": fitted.subject_explained, "residual": fitted.residual}
-    limit, nothing = limit_of(2 * new), np.full(new, np.nan)
-    reference = {
-        "residual": null.get("residual", known["residual"] if new >= _FEW else None),
-        "distance": own,
-    }
-    values, z, marks, among = {"residual": known["residual"], "distance": distance}, {}, {}, []
-    for name, others in reference.items():
-        z[name] = (
-            nothing
-            if others is None
-            else robust_z(_SCALE[name](values[name]), _SCALE[name](others))
-        )
-        beyond = np.quantile(others, _BEYOND) if others is not None and name in null else -np.inf
-        marks[name] = (z[name] > limit) & (values[name] > beyond)
-        if others is not None and name in null:
-            among.append(
-                (robust_z(_SCALE[name](others), _SCALE[name](others)) > limit) & (others > beyond)
-            )
-    quality = {"explained_variance": known["explained_variance"], **values}
-    quality |= {f"{name}_z": found for name, found in z.items()} | {
-        "missing_sites": known["missing_sites"]
-    }
-    strange = [", ".join(name for name, mark in marks.items() if mark[s]) for s in range(new)]
-    quality["unusual"] = np.array(strange, dtype=object)
-    far = f"more than {limit:.2f} robust standard deviations above the median of the"
-    rule = (
-        f"Unusual: the residual or the distance of the loadings is {far} fitted subjects, and beyond 99 % of them"
-        if "residual" in null
-        else f"Unusual: the residual is {far} new subjects, or the distance of the loadings {far} fitted subjects and "
-        "beyond 99 % of them"
+    values: Mapping[str, np.ndarray],
+    fitted: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], np.ndarray, str]:
+    """Compare residuals and distances of new subjects with those of the fitted ones.
+
+    Returns
+    -------
+    z-scores, what is unusual about each subject, and the rule, with the number of fitted subjects
+    that it would call unusual.
+    """
+    n_new = len(values["residual"])
+    limit = limit_of(2 * n_new)
+    z = {}
+    is_unusual = {}
+    fitted_unusual = []
+    for name, new in values.items():
+        reference = fitted.get(name)
+        threshold = -np.inf
+        if reference is not None:
+            threshold = np.quantile(reference, _QUANTILE)
+            is_high = _robust_z(name, reference, reference) > limit
+            fitted_unusual.append(is_high & (reference > threshold))
+        elif name == "residual" and n_new >= _MIN_COHORT:
+            # Without diagnostics of the fit, new subjects are compared with each other.
+            reference = new
+        z[name] = np.full(n_new, np.nan)
+        if reference is not None:
+            z[name] = _robust_z(name, new, reference)
+        is_unusual[name] = (z[name] > limit) & (new > threshold)
+    reasons = [
+        ", ".join(name for name, marks in is_unusual.items() if marks[subject])
+        for subject in range(n_new)
+    ]
+    rule = _rule(limit, "residual" in fitted)
+    if fitted_unusual:
+        has_measures = model.measures_ is not None and model.measures_.share != "loadings"
+        rows = "rows" if has_measures else "subjects"
+        n_unusual = int(np.any(fitted_unusual, axis=0).sum())
+        rule += f"; {n_unusual} of the {len(model.loadings_)} fitted {rows} would be unusual"
+    columns = {f"{name}_z": scores for name, scores in z.items()}
+    return columns, np.array(reasons, dtype=object), f"{rule}."
+
+
+def _robust_z(name: str, values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return robust z-scores on the scale of a residual or a distance."""
+    scale = _SCALE[name]
+    return robust_z(scale(values), scale(reference))
+
+
+def _rule(limit: float, has_fitted_residuals: bool) -> str:
+    """Say what counts as unusual."""
+    above = f"more than {limit:.2f} robust standard deviations above the median of the"
+    beyond = f"{above} fitted subjects, and beyond 99 % of them"
+    if has_fitted_residuals:
+        return f"Unusual: the residual or the distance of the loadings is {beyond}"
+    return (
+        f"Unusual: the residual is {above} new subjects, or the distance of the loadings {above} "
+        "fitted subjects and beyond 99 % of them"
     )
-    if among:
-        rows = (
-            "subjects" if model.measures_ is None or model.measures_.share == "loadings" else "rows"
-        )
-        rule += f"; {int(np.any(among, axis=0).sum())} of the {len(model.loadings_)} fitted {rows} would be unusual"
-    return quality, null, rule + "."
 
 
 def distances(fitted: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mahalanobis distances of new loadings from the fitted ones, and of each fitted one from the
-    others.
+    """Return Mahalanobis distances of loadings from the fitted ones.
 
-    NaN and None where there are too few fitted subjects for their covariance.
+    Returns
+    -------
+    Distances of the new loadings, and of each fitted one from the others; NaN and None if there are
+    too few fitted subjects for their covariance.
     """
     n, k = fitted.shape
     if n < k + 3:
         return np.full(len(new), np.nan), None
-    middle, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    mean = fitted.mean(axis=0)
+    scale = fitted.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    own, other = (fitted - middle) / scale, (new - middle) / scale
-    inverse = np.linalg.pinv(np.cov(own, rowvar=False).reshape(k, k), hermitian=True, rcond=1e-10)
-    square = lambda rows: np.maximum(np.einsum("ij,jk,ik->i", rows, inverse, rows), 0.0)
-    u = square(own) / (
-        n - 1
-    )  # without the subject: mean and covariance change by one row (Sherman-Morrison)
-    left_out = (n / (n - 1)) ** 2 * (n - 2) * u / np.maximum(1 - n / (n - 1) * u, 1e-12)
-    return np.sqrt(square(other)), np.sqrt(left_out)
+    standard_fitted = (fitted - mean) / scale
+    covariance = np.cov(standard_fitted, rowvar=False).reshape(k, k)
+    inverse = np.linalg.pinv(covariance, hermitian=True, rcond=_RCOND)
+
+    def squared_distance(rows: np.ndarray) -> np.ndarray:
+        return np.maximum(np.einsum("ij,jk,ik->i", rows, inverse, rows), 0.0)
+
+    # Without a subject, mean and covariance change by one row (Sherman-Morrison).
+    u = squared_distance(standard_fitted) / (n - 1)
+    squared = (n / (n - 1)) ** 2 * (n - 2) * u / np.maximum(1 - n / (n - 1) * u, 1e-12)
+    return np.sqrt(squared_distance((new - mean) / scale)), np.sqrt(squared)

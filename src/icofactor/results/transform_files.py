@@ -1,19 +1,16 @@
 """The files about new subjects, which appear together or not at all.
 
-NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and what is known of the
-participants
-NAME.json    what the columns hold, the rule for unusual subjects, model and data
-NAME.html    the same as a small page: one file without scripts, drawn as SVG
+NAME.tsv     participant_id, component01, ..., the columns of `QUALITY`, and the participants table
+NAME.json    meaning of the columns, the rule for unusual subjects, model and data
+NAME.html    a small page: one file without scripts, drawn as SVG
 """
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,50 +20,62 @@ import numpy as np
 from icofactor import __version__
 from icofactor.assessment.associations import taken_out_of
 from icofactor.cohort.people import People
-from icofactor.errors import ArgumentError, Phrase, counted, named
+from icofactor.errors import ArgumentError, named, plural
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.io.guard import hash_file
 from icofactor.io.json import read_json
 from icofactor.io.publish import Names, Publication
-from icofactor.io.tables import GIVEN, described, numbered, plain, sidecar, write_json, write_tsv
+from icofactor.io.tables import GIVEN, described, numbered, sidecar, write_json, write_tsv
 from icofactor.results.description import LOADINGS
 from icofactor.results.meaning import fitted_units, measure_title
 from icofactor.results.report.page import asset, policy
 from icofactor.results.transform import QUALITY, NewLoadings
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 330, 60, 44
-_MOST_ROWS, _MOST_DOTS, _CELL = 200, 2000, 5
-"""Rows of the page's table; dots of a chart, and the side of the cells that show the density of
-more, in pixels.
-"""
-_MOST_NAMES, _LETTER, _LINE = 6, 7, 13
-"""Names in a chart; about the width of a letter and the height of a line, in pixels."""
-_BLUE, _ORANGE, _GREY = "#0b6ea8", "#d55e00", "#8a939e"
+# Size and margins of a chart, in pixels.
+_WIDTH = 560
+_HEIGHT = 330
+_LEFT = 60
+_BOTTOM = 44
+_MARGIN = 12
+# Rows of the page's table; all subjects are in the .tsv file.
+_MAX_ROWS = 200
+# With more dots than this, a chart shows their density in square cells of this many pixels.
+_MAX_DOTS = 2000
+_CELL = 5
+# Components that all have their number below the chart; of more, every fifth.
+_MAX_NUMBERS = 25
+# Colours that colour-blind readers can tell apart.
+_BLUE = "#0b6ea8"
+_ORANGE = "#d55e00"
+_GREY = "#8a939e"
 _DENSE = "; darker: more subjects, all of whom are in the table"
+# Pixels from the left and from the top.
+Point = tuple[float, float]
 
 
 def table_at(out: str | Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Path:
-    """Where the table goes: the .tsv file named, or one in the folder named. Refuses a place that
-    cannot take it.
+    """Return the path of the table: the .tsv file `out`, or a file in the folder `out`.
+
+    Paths that cannot take a table are refused.
     """
-    place = Path(out)
-    if place.suffix == ".tsv":
-        table = place
-    elif place.suffix or place.is_file():
-        raise ArgumentError("out", Phrase(place), "a file that ends with .tsv, or a folder")
+    out = Path(out)
+    if out.suffix == ".tsv":
+        table = out
+    elif out.suffix or out.is_file():
+        raise ArgumentError("out", f"{out} is not a folder, nor a file that ends with .tsv")
     else:
-        table = place / LOADINGS
+        table = out / LOADINGS
     if table.parent.is_dir():
-        _place(table, overwrite, inputs)
-    elif place.suffix == ".tsv" or not place.absolute().parent.is_dir():
+        _TableFiles(table, overwrite, inputs)
+    elif out.suffix == ".tsv" or not out.absolute().parent.is_dir():
         raise FileNotFoundError(
-            f"the folder of {place} does not exist: create {place.absolute().parent} first"
+            f"the folder of {out} does not exist: create {out.absolute().parent} first"
         )
     return table
 
 
 def write_loadings(
-    found: NewLoadings,
+    new: NewLoadings,
     table: Path,
     cohort: Any,
     model_path: Path,
@@ -74,82 +83,103 @@ def write_loadings(
     model: CorticalFactorization | None = None,
     overwrite: bool = False,
 ) -> list[Path]:
-    """The table, beside it a JSON file that says where it comes from, and a page where the model is
-    given.
-    """
-    names = numbered("component", found.loadings.shape[1])
-    columns: dict[str, Any] = dict(People.of(found.subjects, cohort.participants).columns)
-    rows = set(columns)
-    columns |= dict(zip(names, found.loadings.T, strict=True))
-    columns |= found.quality
-    rest = {name: values for name, values in cohort.participants.items() if name not in rows}
-    joined = {
-        name if name not in columns else f"participants_{name}": values
-        for name, values in rest.items()
-    }
-    told = {
-        **dict.fromkeys(joined, GIVEN),
-        **QUALITY,
-        **{name: f"Loading on {name}" for name in names},
-    }
-    about = {
-        **described({**columns, **joined}, told),
-        "Description": "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own loadings",
+    """Write the table, its JSON file, and a page if the model is given."""
+    columns, meanings = _columns_of(new, cohort)
+    record = {
+        **described(columns, meanings),
+        "Description": (
+            "Loadings of subjects on the basis maps of a fit, in the scale of the fit's own "
+            "loadings"
+        ),
         "icofactor": __version__,
         "model": {"path": str(model_path), "sha256": hash_file(model_path)},
         "data": dict(cohort.provenance),
-        "rule": found.rule,
-        "summary": _numbers(found),
-        "notes": list(found.notes),
+        "rule": new.rule,
+        "summary": _summary(new),
+        "notes": list(new.notes),
         "taken_out": [] if model is None else list(taken_out_of(model)),
     }
-    files = [table, sidecar(table), *([_page(table)] if model is not None else [])]
-    with _place(table, overwrite).filled() as new:
-        write_tsv(new / table.name, {**columns, **joined})
+    files = _TableFiles(table, overwrite)
+    with files.filled() as stage:
+        write_tsv(stage / table.name, columns)
         if model is not None:
-            text = render_transform(found, model, cohort, table.name)
-            (new / _page(table).name).write_text(text, encoding="utf-8", newline="\n")
-        about["files"] = {
-            file.name: hash_file(new / file.name) for file in files if file != sidecar(table)
-        }
-        write_json(new / sidecar(table).name, {**about, "sha256": _seal(about)})
-    return files
+            page = render_transform(new, model, cohort, table.name)
+            (stage / _page(table).name).write_text(page, encoding="utf-8", newline="\n")
+        # With these names, a next run may replace the files.
+        record["files"] = {file.name: hash_file(file) for file in stage.iterdir()}
+        write_json(stage / sidecar(table).name, record)
+    return [file for file in (table, sidecar(table), _page(table)) if file in files.files]
 
 
-def _numbers(found: NewLoadings) -> dict[str, Any]:
-    """What the page and the terminal say of all subjects together."""
-    name, of_whom = "explained_variance", {"": found.quality, "_of_fitted_subjects": found.fitted}
-    known = {who: of[name][np.isfinite(of[name])] for who, of in of_whom.items() if name in of}
-    medians = {
-        f"{name}_median{who}": float(np.median(v)) if len(v) else None for who, v in known.items()
+def _columns_of(new: NewLoadings, cohort: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the columns of the table and their meanings."""
+    people = People.of(new.subjects, cohort.participants).columns
+    names = numbered("component", new.loadings.shape[1])
+    loadings = dict(zip(names, new.loadings.T, strict=True))
+    columns: dict[str, Any] = {**people, **loadings, **new.quality}
+    participants = {}
+    for name, values in cohort.participants.items():
+        if name not in people:
+            participants[f"participants_{name}" if name in columns else name] = values
+    meanings = {
+        **dict.fromkeys(participants, GIVEN),
+        **QUALITY,
+        **{name: f"Loading on {name}" for name in names},
     }
-    return {
-        "subjects": len(found.subjects),
-        "unusual": sum(map(bool, found.quality.get("unusual", ()))),
-        **medians,
+    return {**columns, **participants}, meanings
+
+
+def _summary(new: NewLoadings) -> dict[str, Any]:
+    """Return numbers about all subjects together."""
+    name = "explained_variance"
+    summary: dict[str, Any] = {
+        "subjects": len(new.subjects),
+        "unusual": sum(map(bool, new.quality.get("unusual", ()))),
     }
+    for ending, columns in (("", new.quality), ("_of_fitted_subjects", new.fitted)):
+        if name in columns:
+            shares = columns[name][np.isfinite(columns[name])]
+            median = float(np.median(shares)) if len(shares) else None
+            summary[f"{name}_median{ending}"] = median
+    return summary
 
 
-def _place(table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> Publication:
-    """The folder of a table; of what is there, only an earlier table, its record and its page may
-    be replaced.
-    """
-    beside, names = sidecar(table), [table.name, sidecar(table).name, _page(table).name]
+class _TableFiles(Publication):
+    """A table, its page and its record in any folder; the record lists what may be replaced."""
 
-    def listed() -> Names:
+    def __init__(self, table: Path, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
+        # The record comes last.
+        self._names = [table.name, _page(table).name, sidecar(table).name]
+        super().__init__(
+            table.parent,
+            overwrite,
+            names=self._names,
+            # An earlier page leaves even if no new one is written.
+            leaving=lambda listed: listed,
+            inputs=inputs,
+        )
+
+    def owned(self) -> Names:
+        """Return the files that an earlier record lists, and the record."""
+        record = self._names[-1]
         try:
-            record = read_json(beside)
-            whole = record.pop("sha256") == _seal(record) and table.name in record["files"]
-            own = {name: known for name, known in record["files"].items() if name in names}
-            return {**own, beside.name: hash_file(beside)} if whole else {}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            hashes = read_json(self.path / record)["files"]
+            files = {name: hashes[name] for name in self._names if name in hashes}
+        except (OSError, ValueError, LookupError, TypeError):
+            # There is no record, or it is not ours.
             return {}
+        return {**files, record: ""}
 
-    return Publication(table.parent, overwrite, names=names, inputs=inputs, listed=listed)
+    def write_list(self, folder: Path, names: Names) -> None:
+        """Write no manifest: the record is among the files."""
 
-
-def _seal(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain(record), sort_keys=True).encode()).hexdigest()
+    def add(self, stage: Path, new: Names) -> None:
+        """Move the files to the folder."""
+        for name in set(self.check(new)) - set(new):
+            (self.path / name).unlink(missing_ok=True)
+        for name in self._names:
+            if name in new:
+                os.replace(stage / name, self.path / name)
 
 
 def _page(table: Path) -> Path:
@@ -159,44 +189,35 @@ def _page(table: Path) -> Path:
 # ---------------------------------------------------------------------- the page
 
 
-def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) -> str:
-    """The page as text; `table` is the name of the file beside it that holds its numbers."""
-    what = "" if cohort.modality in ("", "unknown") else f": {measure_title(cohort.modality)}"
-    title = f"{counted(len(found.subjects), 'new subject')} on {counted(len(model.components_), 'component')}{what}"
+def render_transform(new: NewLoadings, model: Any, cohort: Any, table: str) -> str:
+    """Return the page as text; `table` is the name of the file beside it with its numbers."""
+    summary = _summary(new)
     style = asset("style.css")
-    known, n = _numbers(found), len(found.subjects)
-    n_unusual, share = known["unusual"], known["explained_variance_median"]
+    n_subjects = len(new.subjects)
+    n_unusual = summary["unusual"]
+    measure = ""
+    if cohort.modality not in ("", "unknown"):
+        measure = f": {measure_title(cohort.modality)}"
+    components = plural(len(model.components_), "component")
+    title = html.escape(f"{plural(n_subjects, 'new subject')} on {components}{measure}")
+    share = summary["explained_variance_median"]
     median = "n/a" if share is None else f"{100 * share:.0f} %"
-    many = f"{n_unusual if n_unusual else 'None'} of {counted(n, 'new subject')} {'is' if n_unusual <= 1 else 'are'}"
-    said = f"{many} unusual. The components explain {median} of a new subject's variance (median). {found.doubt}".strip()
+    verb = "is" if n_unusual <= 1 else "are"
+    verdict = (
+        f"{n_unusual or 'None'} of {plural(n_subjects, 'new subject')} {verb} unusual. The "
+        f"components explain {median} of a new subject's variance (median). {new.doubt}"
+    ).strip()
     cards = {
-        "new subjects": str(len(found.subjects)),
-        "fitted subjects": str(len(model.loadings_)),
+        "new subjects": n_subjects,
+        "fitted subjects": len(model.loadings_),
         "explained, median": median,
-        "unusual": str(n_unusual),
+        "unusual": n_unusual,
     }
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in found.notes)
-    units = fitted_units(model, cohort.units)
-    panels = [
-        _panel(
-            "How well the components describe each subject",
-            found.rule,
-            _quality_chart(found, units),
-        ),
-        _panel(
-            "Loadings",
-            "Box: middle half of the fitted subjects, line at their median; whiskers: 1st to 99th percentile. "
-            "Dots: new subjects, unusual ones in orange. In standard deviations of the fitted subjects"
-            f"{_DENSE if n > _MOST_DOTS else ''}.",
-            _loading_chart(found, model.loadings_),
-        ),
-        _panel(
-            "Subjects",
-            "Unusual subjects first, then by decreasing residual.",
-            _table(found),
-            wide=True,
-        ),
-    ]
+    card_list = "".join(
+        f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in cards.items()
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in new.notes)
+    link = f'<a href="{quote(os.fsencode(table))}">{html.escape(named(table))}</a>'
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -204,227 +225,257 @@ def render_transform(found: NewLoadings, model: Any, cohort: Any, table: str) ->
             f'<meta http-equiv="Content-Security-Policy" content="{policy("", style)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="generator" content="icofactor">',
-            f"<title>{html.escape('icofactor: ' + title)}</title><style>{style}</style></head><body>",
-            f"<header><h1>{html.escape(title)}</h1>",
-            f'<div id="verdict" role="region" aria-label="Verdict"><p><strong>{html.escape(said)}</strong></p>',
-            f'<p>Table: <a href="{quote(os.fsencode(table))}">{html.escape(named(table))}</a></p></div>',
-            '<dl id="cards">'
-            + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in cards.items())
-            + "</dl>",
+            f"<title>icofactor: {title}</title><style>{style}</style></head><body>",
+            f"<header><h1>{title}</h1>",
+            '<div id="verdict" role="region" aria-label="Verdict">',
+            f"<p><strong>{html.escape(verdict)}</strong></p>",
+            f"<p>Table: {link}</p></div>",
+            f'<dl id="cards">{card_list}</dl>',
             f'<div class="notice"><ul>{notes}</ul></div>' if notes else "",
             "</header>",
-            f'<main><div class="grid">{"".join(panels)}</div></main></body></html>',
+            f'<main><div class="grid">{_panels(new, model, cohort.units)}</div></main>',
+            "</body></html>",
             "",
         ]
     )
 
 
-def _panel(title: str, about: str, body: str, wide: bool = False) -> str:
-    kind = ' class="wide"' if wide else ""
-    return f'<section{kind}><h2>{html.escape(title)}</h2><p class="about">{html.escape(about)}</p>{body}</section>'
+def _panels(new: NewLoadings, model: Any, units: str) -> str:
+    density = _DENSE if len(new.subjects) > _MAX_DOTS else ""
+    return "".join(
+        [
+            _panel(
+                "How well the components describe each subject",
+                new.rule,
+                _quality_chart(new, fitted_units(model, units)),
+            ),
+            _panel(
+                "Loadings",
+                "Box: middle half of the fitted subjects, line at their median; whiskers: 1st to "
+                "99th percentile. Dots: new subjects, unusual ones in orange. In standard "
+                f"deviations of the fitted subjects{density}.",
+                _loading_chart(new, model.loadings_),
+            ),
+            _panel(
+                "Subjects",
+                "Unusual subjects first, then by decreasing residual.",
+                _table(new),
+                ' class="wide"',
+            ),
+        ]
+    )
+
+
+def _panel(title: str, caption: str, body: str, attribute: str = "") -> str:
+    heading = f'<h2>{html.escape(title)}</h2><p class="about">{html.escape(caption)}</p>'
+    return f"<section{attribute}>{heading}{body}</section>"
+
+
+# ---------------------------------------------------------------------- charts
 
 
 class _Axes:
-    """Where numbers lie on a drawing."""
+    """Linear axes that hold all finite values."""
 
     def __init__(self, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> None:
-        self.x, self.y = _span(np.asarray(x)), _span(np.asarray(y))
+        self.x = _span(np.asarray(x))
+        self.y = _span(np.asarray(y))
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        across = _LEFT + (x - self.x[0]) / (self.x[1] - self.x[0]) * (_WIDTH - _LEFT - 12)
-        down = (
-            _HEIGHT - _BOTTOM - (y - self.y[0]) / (self.y[1] - self.y[0]) * (_HEIGHT - _BOTTOM - 12)
-        )
-        return round(across, 1), round(down, 1)
+    def at(self, x: float, y: float) -> Point:
+        """Return the pixel of a point."""
+        x_share = (x - self.x[0]) / (self.x[1] - self.x[0])
+        y_share = (y - self.y[0]) / (self.y[1] - self.y[0])
+        right = _LEFT + x_share * (_WIDTH - _LEFT - _MARGIN)
+        down = _HEIGHT - _BOTTOM - y_share * (_HEIGHT - _BOTTOM - _MARGIN)
+        return round(right, 1), round(down, 1)
 
     def frame(self, x_name: str, y_name: str, x_ticks: bool = True) -> list[str]:
-        left, bottom = _LEFT, _HEIGHT - _BOTTOM
-        parts = [f'<path class="axis" d="M{left} 12V{bottom}H{_WIDTH - 12}"/>']
+        """Return axes, grid and names as elements of SVG."""
+        bottom = _HEIGHT - _BOTTOM
+        end = _WIDTH - _MARGIN
+        elements = [f'<path class="axis" d="M{_LEFT} {_MARGIN}V{bottom}H{end}"/>']
         for value in _ticks(self.y):
             _, down = self.at(self.x[0], value)
-            parts.append(f'<path class="grid" d="M{left} {down}H{_WIDTH - 12}"/>')
-            parts.append(f'<text x="{left - 6}" y="{down + 4}" text-anchor="end">{value:g}</text>')
+            elements.append(f'<path class="grid" d="M{_LEFT} {down}H{end}"/>')
+            elements.append(_text(f"{value:g}", _LEFT - 6, down + 4, "end"))
         for value in _ticks(self.x) if x_ticks else []:
-            across, _ = self.at(value, self.y[0])
-            parts.append(
-                f'<text x="{across}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>'
-            )
-        middle = (bottom + 12) / 2
-        centre = f'class="soft" x="{(_WIDTH + left) / 2}" y="{_HEIGHT - 8}" text-anchor="middle"'
-        parts.append(f"<text {centre}>{html.escape(x_name)}</text>")
-        turned = f'transform="rotate(-90 14 {middle})"'
-        parts.append(
-            f'<text class="soft" x="14" y="{middle}" text-anchor="middle" {turned}>{html.escape(y_name)}</text>'
+            right, _ = self.at(value, self.y[0])
+            elements.append(_text(f"{value:g}", right, bottom + 16))
+        elements.append(
+            _text(x_name, (_WIDTH + _LEFT) / 2, _HEIGHT - 8, attributes=' class="soft"')
         )
-        return parts
+        middle = (bottom + _MARGIN) / 2
+        rotation = f' class="soft" transform="rotate(-90 14 {middle})"'
+        elements.append(_text(y_name, 14, middle, attributes=rotation))
+        return elements
 
 
-def _span(values: np.ndarray) -> tuple[float, float]:
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    room = 0.05 * (high - low) or 0.5 * max(abs(high), 1.0)
-    return low - room, high + room
+def _text(text: str, x: float, y: float, anchor: str = "middle", attributes: str = "") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{attributes}>{html.escape(text)}</text>'
 
 
-def _ticks(span: tuple[float, float]) -> np.ndarray:
-    """Four or so round numbers."""
+def _span(values: np.ndarray) -> Point:
+    finite = values[np.isfinite(values)]
+    low = float(finite.min()) if len(finite) else 0.0
+    high = float(finite.max()) if len(finite) else 1.0
+    # Equal values have no span of their own.
+    margin = 0.05 * (high - low) or 0.5 * max(abs(high), 1.0)
+    return low - margin, high + margin
+
+
+def _ticks(span: Point) -> np.ndarray:
+    """Return about four round numbers."""
     raw = (span[1] - span[0]) / 4
     size = 10.0 ** np.floor(np.log10(raw))
     step = size * next(factor for factor in (1, 2, 5, 10) if factor * size >= raw * 0.75)
-    return (
-        np.round(np.arange(np.ceil(span[0] / step), np.floor(span[1] / step) + 1) * step, 12) + 0.0
-    )  # no −0
+    numbers = np.arange(np.ceil(span[0] / step), np.floor(span[1] / step) + 1)
+    # Adding 0 makes 0 of −0.
+    return np.round(numbers * step, 12) + 0.0
 
 
-def _svg(parts: Sequence[str], label: str) -> str:
+def _svg(elements: Sequence[str], label: str) -> str:
     box = f'class="plain" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{"".join(parts)}</svg>'
+    body = "".join(elements)
+    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{body}</svg>'
 
 
-def _both(
-    found: NewLoadings, places: Sequence[tuple[float, float]], strange: np.ndarray, size: float
-) -> list[str]:
-    """New subjects, the unusual ones on top of the others."""
-    parts: list[str] = []
-    for rows, colour in (
-        (np.flatnonzero(~strange).tolist(), _BLUE),
-        (np.flatnonzero(strange).tolist(), _ORANGE),
-    ):
-        parts += _dots([places[s] for s in rows], colour, [found.subjects[s] for s in rows], size)
-    return parts
+def _subject_dots(new: NewLoadings, points: Sequence[Point], radius: float) -> list[str]:
+    """Return dots of new subjects, the unusual ones on top."""
+    elements: list[str] = []
+    for is_unusual, colour in ((False, _BLUE), (True, _ORANGE)):
+        subjects = [
+            number
+            for number, reason in enumerate(new.quality["unusual"])
+            if bool(reason) == is_unusual
+        ]
+        titles = [new.subjects[number] for number in subjects]
+        elements += _dots([points[number] for number in subjects], colour, titles, radius)
+    return elements
 
 
-def _dots(
-    places: Sequence[tuple[float, float]], colour: str, titles: str | Sequence[str], size: float
-) -> list[str]:
-    """A dot with a title at each place; of very many the cells that hold them, darker where they
-    are more.
-    """
-    if len(places) <= _MOST_DOTS:
-        named = [titles] * len(places) if isinstance(titles, str) else titles
+def _dots(points: Sequence[Point], colour: str, titles: Sequence[str], radius: float) -> list[str]:
+    """Return a dot with a title for each point; of very many points, cells with their density."""
+    if len(points) <= _MAX_DOTS:
         return [
-            f'<circle cx="{x}" cy="{y}" r="{size}" fill="{colour}" fill-opacity="0.75">'
+            f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{colour}" fill-opacity="0.75">'
             f"<title>{html.escape(title)}</title></circle>"
-            for (x, y), title in zip(places, named, strict=True)
+            for (x, y), title in zip(points, titles, strict=True)
         ]
     cells = Counter(
-        (int(x) // _CELL, int(y) // _CELL) for x, y in places if np.isfinite([x, y]).all()
+        (int(x) // _CELL, int(y) // _CELL) for x, y in points if np.isfinite([x, y]).all()
     )
-    most = max(cells.values())
-    return [
-        f'<rect x="{_CELL * x}" y="{_CELL * y}" width="{_CELL}" height="{_CELL}" fill="{colour}" '
-        f'fill-opacity="{0.1 + 0.9 * np.sqrt(n / most):.3f}"><title>{n:,} here</title></rect>'
-        for (x, y), n in cells.items()
-    ]
-
-
-def _quality_chart(found: NewLoadings, units: str) -> str:
-    """Residual against distance, the fitted subjects in grey."""
-    new = found.quality
-    if not np.isfinite(new["distance"]).any():
-        return "<p>The fit has too few subjects for distances; the table has the residuals.</p>"
-    own = [found.fitted.get(name, np.zeros(0)) for name in ("distance", "residual")]
-    together = len(own[0]) == len(own[1])
-    every = [
-        np.concatenate([new[name], values if together else []])
-        for name, values in zip(("distance", "residual"), own, strict=True)
-    ]
-    axes = _Axes(*every)
-    parts = axes.frame(
-        "distance of the loadings from the fitted subjects'",
-        f"residual{f' ({units})' if units else ''}",
-    )
-    if together:
-        parts += _dots(
-            [axes.at(x, y) for x, y in zip(*own, strict=True)], _GREY, "fitted subject", 2.5
+    largest = max(cells.values())
+    size = f'width="{_CELL}" height="{_CELL}" fill="{colour}"'
+    elements = []
+    for (x, y), n in cells.items():
+        opacity = 0.1 + 0.9 * np.sqrt(n / largest)
+        elements.append(
+            f'<rect x="{_CELL * x}" y="{_CELL * y}" {size} fill-opacity="{opacity:.3f}">'
+            f"<title>{n:,} here</title></rect>"
         )
-    strange = np.array([bool(text) for text in new["unusual"]])
-    places = [axes.at(x, y) for x, y in zip(new["distance"], new["residual"], strict=True)]
-    parts += _both(found, places, strange, 3.5)
-    furthest = sorted(np.flatnonzero(strange), key=lambda s: -new["residual"][s])[:_MOST_NAMES]
-    parts += _names([(*places[s], found.subjects[s]) for s in furthest])  # all are in the table
-    key = (
-        "grey: fitted subjects; blue: new ones; orange: unusual"
-        if together
-        else "blue: new subjects; orange: unusual"
+    return elements
+
+
+def _quality_chart(new: NewLoadings, units: str) -> str:
+    """Draw residual against distance, the fitted subjects in grey."""
+    distance = new.quality["distance"]
+    residual = new.quality["residual"]
+    if not np.isfinite(distance).any():
+        return "<p>The fit has too few subjects for distances; the table has the residuals.</p>"
+    fitted_distance = new.fitted.get("distance", np.zeros(0))
+    fitted_residual = new.fitted.get("residual", np.zeros(0))
+    # Without diagnostics of the fit, there are distances but no residuals.
+    n_fitted = len(fitted_distance) if len(fitted_distance) == len(fitted_residual) else 0
+    axes = _Axes(
+        np.concatenate([distance, fitted_distance[:n_fitted]]),
+        np.concatenate([residual, fitted_residual[:n_fitted]]),
     )
-    key += _DENSE if max(len(own[0]), len(places)) > _MOST_DOTS else ""
-    return _svg(parts, "Residual against distance of each subject") + f'<p class="about">{key}</p>'
+    elements = axes.frame(
+        "distance of the loadings from the fitted subjects'",
+        f"residual ({units})" if units else "residual",
+    )
+    legend = "blue: new subjects; orange: unusual"
+    if n_fitted:
+        legend = "grey: fitted subjects; blue: new ones; orange: unusual"
+        points = [axes.at(x, y) for x, y in zip(fitted_distance, fitted_residual, strict=True)]
+        elements += _dots(points, _GREY, ["fitted subject"] * n_fitted, 2.5)
+    points = [axes.at(x, y) for x, y in zip(distance, residual, strict=True)]
+    elements += _subject_dots(new, points, 3.5)
+    if max(len(fitted_distance), len(points)) > _MAX_DOTS:
+        legend += _DENSE
+    chart = _svg(elements, "Residual against distance of each subject")
+    return f'{chart}<p class="about">{legend}</p>'
 
 
-def _names(places: Sequence[tuple[float, float, str]]) -> list[str]:
-    """Names beside dots, without those that would cover one before."""
-    parts, taken = [], list[tuple[float, float, float]]()
-    for x, y, name in places:
-        shown, right, line = name[:30], x - 6, y - 5
-        left = right - _LETTER * len(shown)
-        if any(
-            left < other and begin < right and abs(line - at) < _LINE for begin, other, at in taken
-        ):
-            continue
-        taken.append((left, right, line))
-        parts.append(f'<text x="{right}" y="{line}" text-anchor="end">{html.escape(shown)}</text>')
-    return parts
-
-
-def _loading_chart(found: NewLoadings, fitted: np.ndarray) -> str:
-    middle, scale = fitted.mean(axis=0), fitted.std(axis=0)
+def _loading_chart(new: NewLoadings, fitted: np.ndarray) -> str:
+    """Draw loadings of new subjects on boxes of the fitted ones."""
+    mean = fitted.mean(axis=0)
+    scale = fitted.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    own, new = (fitted - middle) / scale, (found.loadings - middle) / scale
-    k = fitted.shape[1]
-    ends = np.percentile(own, (1, 25, 50, 75, 99), axis=0)
-    strange = np.array([bool(text) for text in found.quality["unusual"]])
-    axes = _Axes([0.4, k + 0.6], np.concatenate([new.ravel(), ends.ravel()]))
-    parts = axes.frame("component", "loading", x_ticks=False)
-    for j in range(k):
-        low, first, half, third, high = ends[:, j]
-        left, top = axes.at(j + 0.75, third)
-        right, bottom = axes.at(j + 1.25, first)
-        centre = round((left + right) / 2, 1)
-        lines = f"M{centre} {axes.at(1, high)[1]}V{top}M{centre} {bottom}V{axes.at(1, low)[1]}"
-        lines += f"M{left} {axes.at(1, half)[1]}H{right}"
-        box = f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top:.1f}" fill="#e7ebef"/>'
-        parts.append(f'{box}<path class="axis" d="{lines}"/>')
-        if k <= 25 or j % 5 == 4:
-            parts.append(
-                f'<text x="{centre}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{j + 1}</text>'
-            )
-        places = [
-            axes.at(j + 1 + 0.3 * ((s * 0.618) % 1 - 0.5), value)
-            for s, value in enumerate(new[:, j])
+    values = (new.loadings - mean) / scale
+    n_components = fitted.shape[1]
+    percentiles = np.percentile((fitted - mean) / scale, (1, 25, 50, 75, 99), axis=0)
+    axes = _Axes([0.4, n_components + 0.6], np.concatenate([values.ravel(), percentiles.ravel()]))
+    elements = axes.frame("component", "loading", x_ticks=False)
+    # The golden ratio spreads dots sideways without a pattern.
+    shifts = 0.3 * ((np.arange(len(values)) * 0.618) % 1 - 0.5)
+    for component in range(n_components):
+        number = component + 1
+        elements += _box(axes, number, percentiles[:, component])
+        if n_components <= _MAX_NUMBERS or number % 5 == 0:
+            x, _ = axes.at(number, 0)
+            elements.append(_text(str(number), x, _HEIGHT - _BOTTOM + 16))
+        points = [
+            axes.at(number + shift, value)
+            for shift, value in zip(shifts, values[:, component], strict=True)
         ]
-        parts += _both(found, places, strange, 2.2)
-    return _svg(parts, "Loadings of the new subjects against those of the fitted ones")
+        elements += _subject_dots(new, points, 2.2)
+    return _svg(elements, "Loadings of the new subjects against those of the fitted ones")
 
 
-def _table(found: NewLoadings) -> str:
-    quality = found.quality
-    first = sorted(
-        range(len(found.subjects)),
-        key=lambda s: (not quality["unusual"][s], -quality["residual"][s]),
-    )
-    shown = lambda value: (
-        str(value or "")
-        if isinstance(value, str)
-        else "n/a"
-        if not np.isfinite(value)
-        else f"{value:.3g}"
-    )
-    head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("subject", *quality))
-    rows = [
-        f"<tr><td>{html.escape(found.subjects[s])}</td>"
-        + "".join(f"<td>{html.escape(shown(values[s]))}</td>" for values in quality.values())
-        + "</tr>"
-        for s in first[:_MOST_ROWS]
+def _box(axes: _Axes, x: float, percentiles: np.ndarray) -> list[str]:
+    """Return a box plot as elements of SVG."""
+    low, first, median, third, high = percentiles
+    left, top = axes.at(x - 0.25, third)
+    right, bottom = axes.at(x + 0.25, first)
+    centre = round((left + right) / 2, 1)
+    _, high_end = axes.at(x, high)
+    _, low_end = axes.at(x, low)
+    _, line = axes.at(x, median)
+    size = f'width="{right - left:.1f}" height="{bottom - top:.1f}"'
+    whiskers = f"M{centre} {high_end}V{top}M{centre} {bottom}V{low_end}M{left} {line}H{right}"
+    return [
+        f'<rect x="{left}" y="{top}" {size} fill="#e7ebef"/>',
+        f'<path class="axis" d="{whiskers}"/>',
     ]
-    more = (
-        f"<p>{len(first) - _MOST_ROWS} more are in the table next to this page.</p>"
-        if len(first) > _MOST_ROWS
-        else ""
+
+
+# ---------------------------------------------------------------------- table
+
+
+def _table(new: NewLoadings) -> str:
+    """Return the quality of each subject as a table, the unusual ones first."""
+    quality = new.quality
+    order = sorted(
+        range(len(new.subjects)),
+        key=lambda number: (not quality["unusual"][number], -quality["residual"][number]),
     )
-    table = (
-        f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>{more}'
-    )
+    titles = [name.replace("_", " ") for name in ("subject", *quality)]
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    rows = []
+    for number in order[:_MAX_ROWS]:
+        cells = [new.subjects[number], *(_cell(values[number]) for values in quality.values())]
+        rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f'<table class="tight"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    text = f'<div class="scroll" tabindex="0" role="region" aria-label="Subjects">{table}</div>'
+    n_hidden = len(order) - len(rows)
+    if n_hidden:
+        text += f"<p>{n_hidden} more are in the table next to this page.</p>"
+    return text
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.3g}" if np.isfinite(value) else "n/a"

@@ -1,6 +1,4 @@
-"""Hemispheres and standard meshes: one table of their names, sizes and densities, and BIDS names
-made from them.
-"""
+"""Hemispheres and standard meshes: names, sizes and densities, and BIDS names made of them."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from icofactor.errors import ArgumentError
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.cifti import N_FS_LR
 from icofactor.io.hemispheres import HEMISPHERES as HEMISPHERES
 from icofactor.io.hemispheres import SIDES as SIDES
@@ -37,38 +35,38 @@ class StandardMesh:
     level: int | None = None
 
 
-_FSAVERAGE = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
-_FS_LR = {"32k": N_FS_LR, "59k": 59292, "164k": 163842}
+# Level → density, as TemplateFlow names it.
+FSAVERAGE = {3: "642", 4: "3k", 5: "10k", 6: "41k", 7: "164k"}
+# Density → vertices per hemisphere.
+FS_LR = {"32k": N_FS_LR, "59k": 59292, "164k": 163842}
+# Name → standard mesh that needs no file.
 MESHES = {
-    mesh.name: mesh
-    for mesh in (
-        *(
-            StandardMesh(f"fsaverage{n}", "fsaverage", density, 10 * 4**n + 2, n)
-            for n, density in _FSAVERAGE.items()
-        ),
-        *(StandardMesh(f"fsLR{density}", "fsLR", density, n) for density, n in _FS_LR.items()),
+    f"fsaverage{level}": StandardMesh(
+        f"fsaverage{level}", "fsaverage", density, 10 * 4**level + 2, level
     )
+    for level, density in FSAVERAGE.items()
+} | {
+    f"fsLR{density}": StandardMesh(f"fsLR{density}", "fsLR", density, n)
+    for density, n in FS_LR.items()
 }
-"""Name → standard mesh that needs no file."""
-_CIVET = {
-    f"civet{density}": StandardMesh(f"civet{density}", "civet", density, 10 * 4**n + 2)
-    for n, density in _FSAVERAGE.items()
+# Name → mesh of CIVET, which has as many vertices as that of fsaverage.
+CIVET = {
+    f"civet{density}": StandardMesh(f"civet{density}", "civet", density, 10 * 4**level + 2)
+    for level, density in FSAVERAGE.items()
 }
 
 
 def civet_name(n_vertices: int) -> str | None:
-    """The name of CIVET's mesh of so many vertices per hemisphere, "civet41k" or "civet164k"; None
-    for other numbers.
+    """Return "civet41k" or "civet164k", CIVET's mesh of so many vertices per hemisphere.
 
     Its vertices are those of an icosahedron too, in another order than fsaverage's and elsewhere on
     the cortex.
     """
-    return next((name for name, mesh in _CIVET.items() if mesh.n_vertices == n_vertices), None)
+    return next((name for name, mesh in CIVET.items() if mesh.n_vertices == n_vertices), None)
 
 
 def mesh_name_of(sites: Any) -> str:
-    """Name of the mesh of `Sites`: its own, that of an atlas, "fsLR32k", or "sphere" with the
-    number of sites.
+    """Name of the mesh of `Sites`: of its own or of an atlas, or "sphere" and the number of sites.
 
     Examples
     --------
@@ -76,39 +74,35 @@ def mesh_name_of(sites: Any) -> str:
     >>> ico.cohort.mesh_name_of(ico.Sites.named("fsaverage4"))
     'fsaverage4'
     """
+    regions = sites.regions
+    if sites.on == "parcels" and regions.mesh:
+        return str(regions.mesh)
+    if sites.on == "parcels" and regions.placed:
+        return f"sphere{len(regions.labels) // sites.n_hemispheres}"
     if sites.on == "parcels":
-        own = sites.regions
-        n = (
-            f"sphere{len(own.labels) // sites.n_hemispheres}"
-            if own.placed
-            else f"regions{sites.n_mesh}"
-        )
-        return str(own.mesh or n)
+        return f"regions{sites.n_mesh}"
     if sites.name is not None:
         return str(sites.name)
     per_side = sites.n_mesh // len(sites.frames)
-    known = per_side == N_FS_LR and sites.on == "vertices"
-    return "fsLR32k" if known else f"sphere{per_side}"
+    if per_side == N_FS_LR and sites.on == "vertices":
+        return "fsLR32k"
+    return f"sphere{per_side}"
 
 
 def is_fs_lr(mesh_name: str) -> bool:
     """Whether a mesh is fs_LR 32k, by whichever name."""
-    return (
-        re.fullmatch(
-            rf"fs_?LR[ _-]?32k|(sphere)?({N_FS_LR}|{2 * N_FS_LR})", mesh_name, re.IGNORECASE
-        )
-        is not None
-    )
+    pattern = rf"fs_?LR[ _-]?32k|(sphere)?({N_FS_LR}|{2 * N_FS_LR})"
+    return re.fullmatch(pattern, mesh_name, re.IGNORECASE) is not None
 
 
 def mesh_known_as(mesh_name: str) -> StandardMesh | None:
-    """The standard mesh of that name, numbering (fsaverage6-A) or size; None for others."""
+    """Return the standard mesh of that name, numbering (fsaverage6-A) or size, if there is one."""
     if is_fs_lr(mesh_name):
         return MESHES["fsLR32k"]
-    if mesh_name in _CIVET:
-        return _CIVET[mesh_name]
-    found = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
-    return None if found is None else MESHES[f"fsaverage{found[1] or 7}"]
+    if mesh_name in CIVET:
+        return CIVET[mesh_name]
+    match = re.fullmatch(r"fsaverage([3-7]?)(-[AB])?", mesh_name)
+    return None if match is None else MESHES[f"fsaverage{match[1] or 7}"]
 
 
 def fsaverage_level(mesh_name: str) -> int | None:
@@ -124,23 +118,27 @@ def vertices_per_side(mesh_name: str) -> int | None:
 
 
 def space(mesh_name: str) -> str:
-    """BIDS entities of a mesh: space and density, which is its number of sites per hemisphere where
-    it has no name.
+    """Return the BIDS entities of a mesh: space and density.
+
+    A mesh without a name has its number of sites per hemisphere as density.
     """
     mesh = mesh_known_as(mesh_name)
     if mesh is not None:
         return f"space-{mesh.space}_den-{mesh.density}"
-    own = re.fullmatch(r"sphere(\d+)", mesh_name)
-    return f"space-sphere_den-{own[1]}" if own else f"space-{_label(mesh_name, 'mesh_name')}"
+    match = re.fullmatch(r"sphere(\d+)", mesh_name)
+    if match is not None:
+        return f"space-sphere_den-{match[1]}"
+    return f"space-{_label(mesh_name, 'mesh_name')}"
 
 
+# The desc- entity of files about the fit as a whole; those about one measure have its name.
 OWN = "icofactor"
-"""The desc- entity of files about the fit as a whole; those about one measure have its name."""
 
 
 def map_file(mesh_name: str, ending: str, side: str | None = None, desc: str = OWN) -> str:
-    """E.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii"; without a side, one file
-    for all.
+    """Return e.g. "hemi-L_space-fsaverage_den-10k_desc-icofactor_mask.shape.gii".
+
+    Without a side, it is the name of one file for all hemispheres.
     """
     hemi = "" if side is None else f"hemi-{LETTERS[side]}_"
     return f"{hemi}{space(mesh_name)}_{table_file(ending, desc)}"
@@ -155,7 +153,6 @@ def _label(text: str, argument: str) -> str:
     """Letters and digits, which alone an entity of BIDS may have."""
     label = re.sub(r"[^0-9A-Za-z]", "", text)
     if not label:
-        raise ArgumentError(
-            argument, text, "a name with letters or digits, for the names of the files"
-        )
+        message = f"must have letters or digits, for the names of files; found {shown(text)}"
+        raise ArgumentError(argument, message)
     return label

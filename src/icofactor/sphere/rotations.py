@@ -1,5 +1,4 @@
-"""Rotations of maps on the sphere, by which the field makes null maps: same smoothness, another
-place.
+"""Rotations of maps on the sphere, which make null maps: same smoothness, another place.
 
 A rotated map takes at each site the value of the site nearest to where the rotation brings it. Two
 hemispheres turn together, the right one by the mirror image of the left one's rotation, so that
@@ -11,6 +10,8 @@ are exchanged at random within their hemisphere.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
@@ -20,19 +21,40 @@ from icofactor.sphere.hierarchy import locate
 from icofactor.sphere.sites import Sites
 
 Ints = NDArray[np.int64]
-_MIRROR = np.diag([-1.0, 1.0, 1.0])
+# Brings a left hemisphere to the right side.
+MIRROR = np.diag([-1.0, 1.0, 1.0])
 
 
 def random_rotation(rng: np.random.Generator) -> NDArray[np.float64]:
-    """A rotation matrix, uniform over all rotations."""
+    """Return a rotation matrix, uniform over all rotations."""
     w, x, y, z = rng.standard_normal(4)
     return Rotation.from_quat([x, y, z, w]).as_matrix()
 
 
 def turned(points: np.ndarray, hemisphere: int, rotation: np.ndarray) -> np.ndarray:
-    """Points of one hemisphere after the rotation; hemisphere 1 turns by its mirror image."""
-    R = rotation if hemisphere == 0 else _MIRROR @ rotation @ _MIRROR
-    return points @ R.T
+    """Return points after the rotation; hemisphere 1 turns by its mirror image."""
+    if hemisphere == 1:
+        rotation = MIRROR @ rotation @ MIRROR
+    return points @ rotation.T
+
+
+class _Half(NamedTuple):
+    """One hemisphere of one copy of the mesh.
+
+    hemisphere : 0 for left, 1 for right
+    sources : (n_sources,) numbers of its sites
+    rows : rows of the requested sites that lie in it
+    sites : numbers of the requested sites that lie in it
+    points : (n_rows, 3) their positions
+    tree : of the positions of the sources
+    """
+
+    hemisphere: int
+    sources: Ints
+    rows: Ints
+    sites: Ints
+    points: np.ndarray
+    tree: cKDTree
 
 
 class SiteSpinner:
@@ -40,66 +62,75 @@ class SiteSpinner:
 
     Parameters
     ----------
-    at : sites whose values are wanted; all when None.
+    at : sites whose values are needed; all when None.
     """
 
     def __init__(self, sites: Sites, at: np.ndarray | None = None) -> None:
-        at = np.arange(sites.n) if at is None else at
-        self.n, self._halves, self._per_measure = len(at), [], sites.n_hemispheres
-        self._placed, self._at = sites.placed, at
-        for half in np.unique(sites.hemisphere):
-            where, mine = (
-                np.flatnonzero(sites.hemisphere == half),
-                np.flatnonzero(sites.hemisphere[at] == half),
-            )
-            tree = cKDTree(sites.coordinates[where])
-            self._halves.append((where, mine, sites.coordinates[at[mine]], tree))
+        requested = np.arange(sites.n) if at is None else at
+        self.n = len(requested)
+        self._is_placed = sites.placed
+        self._halves = []
+        for number in np.unique(sites.hemisphere).tolist():
+            sources = np.flatnonzero(sites.hemisphere == number)
+            rows = np.flatnonzero(sites.hemisphere[requested] == number)
+            points = sites.coordinates[requested[rows]]
+            tree = cKDTree(sites.coordinates[sources])
+            hemisphere = number % sites.n_hemispheres
+            half = _Half(hemisphere, sources, rows, requested[rows], points, tree)
+            self._halves.append(half)
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """(n,) site whose value each site takes, for one random rotation."""
-        rotation, taken = random_rotation(rng), np.empty(self.n, dtype=np.int64)
+        """Return (n,) the site whose value each site takes, for one random rotation."""
+        rotation = random_rotation(rng)
+        sources = np.empty(self.n, dtype=np.int64)
         orders: dict[int, Ints] = {}
-        for half, (where, mine, points, tree) in enumerate(self._halves):
-            if self._placed:
-                taken[mine] = where[
-                    tree.query(turned(points, half % self._per_measure, rotation))[1]
-                ]
-            else:  # alike in all measures
-                order = orders.setdefault(half % self._per_measure, rng.permutation(len(where)))
-                taken[mine] = where[order[np.searchsorted(where, self._at[mine])]]
-        return taken
+        for half in self._halves:
+            if self._is_placed:
+                turned_points = turned(half.points, half.hemisphere, rotation)
+                nearest = half.tree.query(turned_points)[1]
+                sources[half.rows] = half.sources[nearest]
+                continue
+            if half.hemisphere not in orders:
+                # Measures are exchanged alike.
+                orders[half.hemisphere] = rng.permutation(len(half.sources))
+            position = np.searchsorted(half.sources, half.sites)
+            sources[half.rows] = half.sources[orders[half.hemisphere][position]]
+        return sources
 
 
 class FaceSpinner:
     """Rotations of maps on some faces of one level of the hierarchy.
 
     Faces that hold no data (the medial wall) are never taken: where a rotation brings one, the
-    nearest face that has data is, so that rotated maps are whole. The quadtree answers which face
-    holds a point, which is far quicker
-    than a search.
+    nearest face that has data is, so that rotated maps are whole. The quadtree tells which face
+    holds a point, which is far quicker than a search.
     """
 
     def __init__(self, sites: Sites, level: int, index: np.ndarray) -> None:
-        self._level, self._frames, self._per_measure = level, sites.frames, sites.n_hemispheres
+        self._level = level
+        self._frames = sites.frames
+        self._n_hemispheres = sites.n_hemispheres
         levels = np.full(len(index), level)
         self._half = sites.face_hemisphere(levels, index)
         self._centres = sites.face_centres(levels, index)
-        self._sources = []
-        per_half = 20 * 4**level
-        every = np.arange(per_half)
+        self._nearest = []
+        n_faces = 20 * 4**level
         for half in range(len(sites.frames)):
-            mine = np.flatnonzero(self._half == half)
-            centres = sites.face_centres(np.full(per_half, level), half * per_half + every)
-            self._sources.append(
-                mine[cKDTree(self._centres[mine]).query(centres)[1]] if len(mine) else mine
-            )
+            rows = np.flatnonzero(self._half == half)
+            if not len(rows):
+                self._nearest.append(rows)
+                continue
+            all_faces = half * n_faces + np.arange(n_faces)
+            centres = sites.face_centres(np.full(n_faces, level), all_faces)
+            self._nearest.append(rows[cKDTree(self._centres[rows]).query(centres)[1]])
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """(n_faces,) face whose value each face takes, for one random rotation."""
-        rotation, taken = random_rotation(rng), np.empty(len(self._half), dtype=np.int64)
-        for half, source in enumerate(self._sources):
-            mine = self._half == half
-            if mine.any():
-                there = turned(self._centres[mine], half % self._per_measure, rotation)
-                taken[mine] = source[locate(there @ self._frames[half], self._level)]
-        return taken
+        """Return (n_faces,) the face whose value each face takes, for one random rotation."""
+        rotation = random_rotation(rng)
+        sources = np.empty(len(self._half), dtype=np.int64)
+        for half, nearest in enumerate(self._nearest):
+            rows = self._half == half
+            if rows.any():
+                points = turned(self._centres[rows], half % self._n_hemispheres, rotation)
+                sources[rows] = nearest[locate(points @ self._frames[half], self._level)]
+        return sources

@@ -1,19 +1,18 @@
-"""Sites: where the measurements lie on the sphere, and which face of the hierarchy holds each of
-them.
-"""
+"""Sites: where measurements lie on the sphere, and which face of the hierarchy holds each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
 
-from icofactor.errors import ArgumentError, FileError, Phrase
+from icofactor.checks import OneOf, check_value
+from icofactor.errors import ArgumentError, FileError
 from icofactor.io.records import Numbers, plain_signature
 from icofactor.sphere import hierarchy
 from icofactor.sphere.hierarchy import (
@@ -40,9 +39,11 @@ from icofactor.sphere.surfaces import check_points, read_surface, sphere_problem
 On = Literal["vertices", "faces"]
 Hemi = Literal["left", "right", "both"]
 # Files give four decimals on the unit sphere and midpoints rounded at every level: 2e-4 is seen.
-_SAME_POSITION = 5e-4
-MOST_MEASURES = 60
-"""On the spheres of which `Sites.hemisphere` has numbers for."""
+SAME_POSITION = 5e-4
+# `Sites.hemisphere` is int8 and numbers two hemispheres of every copy.
+MOST_COPIES = 60
+# Half of the vertices further than this from where the mesh puts them: faces of another mesh.
+MOST_DISPLACED = np.cos(np.deg2rad(30))
 
 
 @plain_signature
@@ -73,8 +74,8 @@ class Sites:
         hemisphere.
     weights : array of shape (n,) or None
         Weight of each site in sums over sites, such as its area; None for equal weights.
-    n_measures, regions : int, Parcels or None
-        Number of measures that follow each other (`repeated`), and the regions if the sites are
+    n_copies, regions : int, Parcels or None
+        Copies of the mesh that follow each other (`repeated`), and the regions if the sites are
         parcels.
 
     Examples
@@ -100,7 +101,7 @@ class Sites:
     deepest: Annotated[Ints, Numbers("v", "i", least=0)]
     frames: Annotated[Floats, Numbers("h33")]
     weights: Annotated[Floats | None, Numbers("v", least=0)] = None
-    n_measures: int = 1
+    n_copies: int = 1
     regions: Parcels | None = None
 
     def __post_init__(self) -> None:
@@ -111,16 +112,20 @@ class Sites:
                 optional.setflags(write=False)
 
     def __repr__(self) -> str:
-        if (self.regions or self.name) is not None:
-            mesh = f" of {self.regions or self.name}"
+        text = f"{self.n} {self.on}"
+        if self.regions is not None or self.name is not None:
+            text += f" of {self.regions or self.name}"
         elif self.level is not None:
-            mesh = f" of an icosahedral mesh of level {self.level}"
-        else:
-            mesh = " of a mesh that is not icosahedral" if self.triangles is not None else ""
-        both = ", both hemispheres" if self.n_hemispheres == 2 else ""
-        both += f", of {self.n_measures} measures" if self.n_measures > 1 else ""
-        part = f", of {self.n_mesh}" if self.n != self.n_mesh else ""
-        return f"Sites({self.n} {self.on}{mesh}{both}{part})"
+            text += f" of an icosahedral mesh of level {self.level}"
+        elif self.triangles is not None:
+            text += " of a mesh that is not icosahedral"
+        if self.n_hemispheres == 2:
+            text += ", both hemispheres"
+        if self.n_copies > 1:
+            text += f", {self.n_copies} copies"
+        if self.n != self.n_mesh:
+            text += f", of {self.n_mesh}"
+        return f"Sites({text})"
 
     def __len__(self) -> int:
         return self.n
@@ -145,21 +150,21 @@ class Sites:
         """Sum of the weights; the number of sites for equal weights."""
         return self.n if self.weights is None else float(self.weights.sum())
 
-    def weigh(self, values: np.ndarray, where: Any = slice(None)) -> np.ndarray:
-        """Multiply values, one or one row per site (of those at `where`), by the weights."""
+    def weigh(self, values: np.ndarray, sites: Any = slice(None)) -> np.ndarray:
+        """Multiply values, one or one row per site (of these sites), by the weights."""
         if self.weights is None:
             return values
-        w = self.weights[where]
-        return values * (w if values.ndim == 1 else w[:, None])
+        weights = self.weights[sites]
+        return values * (weights if values.ndim == 1 else weights[:, None])
 
     @property
     def n_hemispheres(self) -> int:
         """Number of hemispheres, 1 or 2."""
-        return len(self.frames) // self.n_measures
+        return len(self.frames) // self.n_copies
 
     @property
-    def measure(self) -> Ints:
-        """Number of the measure of each site."""
+    def copy(self) -> Ints:
+        """Number of the copy of each site."""
         return np.asarray(self.hemisphere // self.n_hemispheres, dtype=np.int64)
 
     @property
@@ -169,15 +174,11 @@ class Sites:
 
     @property
     def surface(self) -> Sites:
-        """Sites on which maps are drawn and written: these, or the vertices of the mesh of an
-        atlas.
-        """
+        """Sites on which maps are drawn and written: these, or the vertices of an atlas."""
         return self if self.regions is None else self.regions.sites()
 
     def on_surface(self, values: NDArray[Any], missing: Any = 0) -> NDArray[Any]:
-        """Values of shape (..., n_sites) at the sites of `surface`; `missing` where there is no
-        parcel.
-        """
+        """Return values (..., n_sites) at the sites of `surface`; `missing` outside parcels."""
         return values if self.regions is None else self.regions.painted(values, missing)
 
     # Where sites lie in the hierarchy
@@ -189,9 +190,8 @@ class Sites:
         and its children are 4i to 4i + 3.
         """
         if not 0 <= level <= self.max_level:
-            raise ArgumentError(
-                "level", level, f"between 0 and {self.max_level}, the finest of {self!r}"
-            )
+            text = f"must be 0 to {self.max_level}, the finest of {self!r}; found {level}"
+            raise ArgumentError("level", text)
         return self.deepest >> 2 * (self.max_level - level)
 
     def face_hemisphere(self, level: ArrayLike, index: ArrayLike) -> NDArray[np.int8]:
@@ -199,22 +199,23 @@ class Sites:
         levels, indices = np.broadcast_arrays(np.atleast_1d(level), np.atleast_1d(index))
         per_hemisphere = 20 * 4 ** levels.astype(np.int64)
         if np.any(indices < 0) or np.any(indices >= len(self.frames) * per_hemisphere):
-            found = f"{indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}"
             raise ArgumentError(
-                "index", Phrase(found), f"faces 0 to {self.n_roots}·4^level − 1 of {self!r}"
+                "index",
+                f"must be 0 to {self.n_roots}·4^level − 1, the faces of {self!r}; found "
+                f"{indices.min()} to {indices.max()} at levels {levels.min()} to {levels.max()}",
             )
         return (indices // per_hemisphere).astype(np.int8)
 
     def face_corners(self, level: ArrayLike, index: ArrayLike) -> Floats:
         """Corners of faces, of shape (m, 3, 3), in the frame of the sites."""
         half = self.face_hemisphere(level, index)
-        local = np.atleast_1d(index) - half * (20 * 4 ** np.atleast_1d(level).astype(np.int64))
-        return np.einsum("mij,mkj->mki", self.frames[half], hierarchy.face_corners(level, local))
+        per_hemisphere = 20 * 4 ** np.atleast_1d(level).astype(np.int64)
+        corners = hierarchy.face_corners(level, np.atleast_1d(index) - half * per_hemisphere)
+        return np.einsum("mij,mkj->mki", self.frames[half], corners)
 
     def face_centres(self, level: ArrayLike, index: ArrayLike) -> Floats:
         """Centres of faces, of shape (m, 3), in the frame of the sites."""
-        middle = self.face_corners(level, index).sum(axis=1)
-        return middle / np.linalg.norm(middle, axis=1, keepdims=True)
+        return hierarchy.normalized(self.face_corners(level, index).sum(axis=1))
 
     # Other sites from these
 
@@ -227,34 +228,35 @@ class Sites:
         >>> ico.Sites.icosphere(1).subset(range(10)).n
         10
         """
-        chosen = np.asarray(keep)
-        if chosen.ndim != 1:
-            raise ArgumentError(
-                "keep", Phrase(f"shape {chosen.shape}"), "an array of one dimension"
-            )
-        if chosen.dtype == bool:
-            if len(chosen) != self.n:
-                what = Phrase(f"{len(chosen)} entries")
-                raise ArgumentError(
-                    "keep", what, f"one boolean per site: {self!r} has {self.n} sites"
-                )
-            chosen = np.flatnonzero(chosen)
-        elif chosen.size == 0:
-            chosen = chosen.astype(np.int64)
-        elif not np.issubdtype(chosen.dtype, np.integer):
-            raise ArgumentError("keep", Phrase(chosen.dtype), "a boolean mask or integers")
-        elif chosen.min() < 0 or chosen.max() >= self.n:
-            raise ArgumentError(
-                "keep", Phrase(f"{chosen.min()} to {chosen.max()}"), f"numbers 0 to {self.n - 1}"
-            )
-        return replace(
-            self,
-            coordinates=self.coordinates[chosen],
-            hemisphere=self.hemisphere[chosen],
-            position=self.position[chosen],
-            deepest=self.deepest[chosen],
-            weights=None if self.weights is None else self.weights[chosen],
-        )
+        selected = np.asarray(keep)
+        problem = None
+        if selected.ndim != 1:
+            problem = f"must have one dimension; found shape {selected.shape}"
+        elif selected.dtype == bool:
+            if len(selected) != self.n:
+                problem = f"must be one boolean per site, {self.n}; found {len(selected)} entries"
+            selected = np.flatnonzero(selected)
+        elif selected.size == 0:
+            selected = selected.astype(np.int64)
+        elif not np.issubdtype(selected.dtype, np.integer):
+            problem = f"must be a boolean mask or integers; found {selected.dtype}"
+        elif selected.min() < 0 or selected.max() >= self.n:
+            numbers = f"{selected.min()} to {selected.max()}"
+            problem = f"must be numbers 0 to {self.n - 1}; found {numbers}"
+        if problem is not None:
+            raise ArgumentError("keep", problem)
+        return self._at(selected)
+
+    def _at(self, rows: Ints, **changes: Any) -> Sites:
+        """Return the sites of some rows, with other changes."""
+        at_rows: dict[str, Any] = {
+            "coordinates": self.coordinates[rows],
+            "hemisphere": self.hemisphere[rows],
+            "position": self.position[rows],
+            "deepest": self.deepest[rows],
+            "weights": None if self.weights is None else self.weights[rows],
+        }
+        return replace(self, **(at_rows | changes))
 
     def weighted(self, weights: ArrayLike | None, used: ArrayLike | None = None) -> Sites:
         """Return the same sites with weights.
@@ -277,30 +279,33 @@ class Sites:
             return replace(self, weights=None)
         w = np.array(weights, dtype=np.float64)
         if w.shape != (self.n,):
-            expected = f"one number per site: {self!r} has {self.n}"
-            raise ArgumentError("weights", Phrase(f"shape {w.shape}"), expected)
-        mask = np.ones(self.n, dtype=bool) if used is None else np.asarray(used)
-        wrong = np.flatnonzero(mask & ~(np.isfinite(w) & (w > 0)))
+            text = f"must be one number per site, {self.n}; found shape {w.shape}"
+            raise ArgumentError("weights", text)
+        is_used = np.ones(self.n, dtype=bool) if used is None else np.asarray(used)
+        wrong = np.flatnonzero(is_used & ~(np.isfinite(w) & (w > 0)))
         if len(wrong):
-            found = Phrase(f"{w[wrong[0]]:g} at site {wrong[0]} (one of {len(wrong)})")
             raise ArgumentError(
                 "weights",
-                found,
-                "finite and above 0 at every site that is used; {mask} leaves out others",
+                f"must be finite and above 0 at every site that is used; found {w[wrong[0]]:g} at "
+                f"site {wrong[0]} (one of {len(wrong)}): leave such sites out with --mask (mask)",
             )
-        w /= w[mask][0]  # equal weights become 1 exactly
-        return replace(self, weights=np.where(mask, w / w[mask].mean(), 0.0))
+        # Equal weights become 1 exactly.
+        w /= w[is_used][0]
+        return replace(self, weights=np.where(is_used, w / w[is_used].mean(), 0.0))
 
     @classmethod
     def both(cls, left: Sites, right: Sites) -> Sites:
         """Join the sites of a left and a right hemisphere, left first."""
-        found = Phrase(f"{left!r} and {right!r}")
+        problem = None
         if len(left.frames) != 1 or len(right.frames) != 1:
-            raise ArgumentError(
-                "left", found, "{left} and {right} must contain one hemisphere each"
-            )
-        if (left.level, left.on) != (right.level, right.on):
-            raise ArgumentError("left", found, "{left} and {right} must be of the same kind")
+            problem = "must be one hemisphere, as right"
+        elif (left.level, left.on) != (right.level, right.on):
+            problem = "must be of the same kind as right"
+        if problem is not None:
+            raise ArgumentError("left", f"{problem}; found {left!r} and {right!r}")
+        weights = None
+        if left.weights is not None and right.weights is not None:
+            weights = np.concatenate([left.weights, right.weights])
         return cls(
             coordinates=np.concatenate([left.coordinates, right.coordinates]),
             hemisphere=np.repeat(np.array([0, 1], dtype=np.int8), [left.n, right.n]),
@@ -312,45 +317,40 @@ class Sites:
             n_mesh=left.n_mesh + right.n_mesh,
             deepest=np.concatenate([left.deepest, n_faces(left.max_level) + right.deepest]),
             frames=np.concatenate([left.frames, right.frames]),
-            weights=None
-            if left.weights is None or right.weights is None
-            else np.r_[left.weights, right.weights],
+            weights=weights,
         )
 
-    def repeated(self, n_measures: int) -> Sites:
-        """Repeat the sites once per measure, one measure after the other."""
-        if self.n_measures != 1 or not 1 <= n_measures <= MOST_MEASURES:
-            raise ArgumentError(
-                "n_measures", n_measures, f"from 1 to {MOST_MEASURES}, of sites of one measure"
-            )
-        spheres, times = len(self.frames), np.repeat(np.arange(n_measures), self.n)
-        tile = lambda values: np.tile(values, n_measures)
-        return replace(
-            self,
-            coordinates=np.tile(self.coordinates, (n_measures, 1)),
-            hemisphere=(tile(self.hemisphere) + spheres * times).astype(np.int8),
-            position=tile(self.position) + self.n_mesh * times,
-            n_mesh=self.n_mesh * n_measures,
-            deepest=tile(self.deepest) + spheres * n_faces(self.max_level) * times,
-            frames=np.tile(self.frames, (n_measures, 1, 1)),
-            weights=None if self.weights is None else tile(self.weights),
-            n_measures=n_measures,
+    def repeated(self, n_copies: int) -> Sites:
+        """Return copies of the sites, one after the other, as for several measures."""
+        if self.n_copies != 1 or not 1 <= n_copies <= MOST_COPIES:
+            text = f"must be 1 to {MOST_COPIES}, of sites that are no copies; found {n_copies}"
+            raise ArgumentError("n_copies", text)
+        n_spheres = len(self.frames)
+        copy = np.repeat(np.arange(n_copies), self.n)
+        rows = np.tile(np.arange(self.n), n_copies)
+        return self._at(
+            rows,
+            hemisphere=(self.hemisphere[rows] + n_spheres * copy).astype(np.int8),
+            position=self.position[rows] + self.n_mesh * copy,
+            n_mesh=self.n_mesh * n_copies,
+            deepest=self.deepest[rows] + n_spheres * n_faces(self.max_level) * copy,
+            frames=np.tile(self.frames, (n_copies, 1, 1)),
+            n_copies=n_copies,
         )
 
-    def of_measure(self, number: int = 0) -> Sites:
-        """Sites of one of the measures, as in a cohort of that measure alone."""
-        h, mine = self.n_hemispheres, np.flatnonzero(self.measure == number)
-        n_mesh = self.n_mesh // self.n_measures
-        return replace(
-            self,
-            coordinates=self.coordinates[mine],
-            hemisphere=(self.hemisphere[mine] - h * number).astype(np.int8),
-            position=self.position[mine] - n_mesh * number,
+    def one_copy(self, number: int = 0) -> Sites:
+        """Return the sites of one copy."""
+        n_spheres = self.n_hemispheres
+        n_mesh = self.n_mesh // self.n_copies
+        rows = np.flatnonzero(self.copy == number)
+        return self._at(
+            rows,
+            hemisphere=(self.hemisphere[rows] - n_spheres * number).astype(np.int8),
+            position=self.position[rows] - n_mesh * number,
             n_mesh=n_mesh,
-            deepest=self.deepest[mine] - h * n_faces(self.max_level) * number,
-            frames=self.frames[:h],
-            weights=None if self.weights is None else self.weights[mine],
-            n_measures=1,
+            deepest=self.deepest[rows] - n_spheres * n_faces(self.max_level) * number,
+            frames=self.frames[:n_spheres],
+            n_copies=1,
         )
 
     # Constructors
@@ -378,10 +378,10 @@ class Sites:
             sides = [cls.from_sphere(*fs_lr_sphere(side), on=on) for side in hemispheres(hemi)]
             return cls.both(*sides) if len(sides) == 2 else sides[0]
         mesh = freesurfer_mesh(*parse_name(name))
-        one = _mesh_sites(
+        sites = _mesh_sites(
             mesh.vertices, mesh.faces, mesh.face_to_quadtree, on, mesh.level, mesh.name
         )
-        return _hemispheres(one, hemi)
+        return _hemispheres(sites, hemi)
 
     @classmethod
     def icosphere(cls, level: int, on: On = "vertices", hemi: Hemi = "left") -> Sites:
@@ -394,16 +394,14 @@ class Sites:
         1280
         """
         mesh = icosphere(level)
-        return _hemispheres(
-            _mesh_sites(mesh.vertices, mesh.faces, np.arange(len(mesh.faces)), on, mesh.level), hemi
-        )
+        order = np.arange(len(mesh.faces))
+        return _hemispheres(_mesh_sites(mesh.vertices, mesh.faces, order, on, mesh.level), hemi)
 
     @classmethod
     def from_sphere(
         cls, coordinates: ArrayLike, faces: ArrayLike | None = None, on: On = "vertices"
     ) -> Sites:
-        """Any points on a sphere around the origin, of any radius; with `faces`, the vertices or
-        faces of a mesh.
+        """Any points on a sphere around the origin, of any radius, or a mesh with `faces`.
 
         An icosahedral mesh is recognized in any order, and the hierarchy is rotated to fit it.
 
@@ -414,23 +412,23 @@ class Sites:
         >>> ico.Sites.from_sphere(100 * mesh.coordinates, mesh.triangles).level
         2
         """
+        _check_on(on)
         unit = _unit_vectors(coordinates)
         if faces is None:
-            if _check_on(on) == "faces":
-                raise ArgumentError("faces", None, "{on='faces'} needs the mesh: pass {faces}")
+            if on == "faces":
+                raise ArgumentError("faces", "is needed for on='faces'")
             return _one_hemisphere(unit, "points", locate_sites(unit, MAX_LEVEL))
         triangles = np.array(faces)
         match = recognise(triangles, len(unit), unit)
         triangles = triangles.astype(np.int32)
         if match is not None:
-            return _icosahedral_sites(unit, triangles, match, _check_on(on))
-        points = unit if _check_on(on) == "vertices" else _triangle_centres(unit, triangles)
+            return _icosahedral_sites(unit, triangles, match, on)
+        points = unit if on == "vertices" else _triangle_centres(unit, triangles)
         return _one_hemisphere(points, on, locate_sites(points, MAX_LEVEL), triangles=triangles)
 
     @classmethod
     def from_topology(cls, faces: ArrayLike, on: On = "vertices") -> Sites:
-        """An icosahedral mesh of which only the triangles are known, such as those of a pial
-        surface of fsaverage5.
+        """An icosahedral mesh of which only the triangles are known, such as a pial surface's.
 
         Coordinates are those of fsaverage if the triangles are in its order, otherwise those of the
         icosphere with the same topology.
@@ -440,28 +438,22 @@ class Sites:
         if match is None:
             raise ArgumentError(
                 "faces",
-                None,
-                f"{{faces}} must be those of an icosahedral mesh; these {len(triangles)} triangles are not. "
+                f"must be those of an icosahedral mesh; these {len(triangles)} triangles are not. "
                 "Pass the sphere to Sites.from_sphere or Sites.from_file instead",
             )
         triangles = triangles.astype(np.int32)
-        standard = same_listing(triangles, match.level)
-        if standard is not None:
-            return _mesh_sites(
-                standard.vertices,
-                triangles,
-                standard.face_to_quadtree,
-                on,
-                match.level,
-                standard.name,
-            )
+        mesh = same_listing(triangles, match.level)
+        if mesh is not None:
+            order = mesh.face_to_quadtree
+            return _mesh_sites(mesh.vertices, triangles, order, on, match.level, mesh.name)
         vertices = icosphere(match.level).vertices[match.vertex_to_canonical]
         return _mesh_sites(vertices, triangles, match.face_to_quadtree, on, match.level)
 
     @classmethod
     def parcels(cls, atlas: Any, regions: Sequence[str] | None = None, mesh: Any = None) -> Sites:
-        """Make one site per region of an atlas, at the mean direction of its vertices, weighted by
-        their number.
+        """Make one site per region of an atlas, at the mean direction of its vertices.
+
+        Regions are weighted by the number of their vertices.
 
         Parameters
         ----------
@@ -497,40 +489,39 @@ class Sites:
         >>> sites = ico.Sites.from_file("L.sphere.32k_fs_LR.surf.gii")  # doctest: +SKIP
         """
         coordinates, faces = read_surface(path)
-        if str(path).endswith(".obj"):
+        is_civet_surface = str(path).endswith(".obj")
+        if is_civet_surface:
             coordinates = icosphere_within(coordinates, faces)
         try:
             sites = cls.from_sphere(coordinates, faces, on)
-        except ArgumentError as problem:
-            raise FileError(path, problem.describe()) from problem
-        civets = sites.level is not None and (
-            str(path).endswith(".obj") or "tpl-civet" in Path(path).name
-        )
-        return replace(sites, name=civet_name(len(coordinates))) if civets else sites
+        except ArgumentError as error:
+            raise FileError(path, f"{error.argument}: {error.message}") from error
+        is_civet = is_civet_surface or "tpl-civet" in Path(path).name
+        if sites.level is not None and is_civet:
+            return replace(sites, name=civet_name(len(coordinates)))
+        return sites
 
 
-def _check_on(on: str) -> On:
-    if on in ("vertices", "faces"):
-        return cast(On, on)
-    raise ArgumentError("on", on, "'vertices' or 'faces'")
+def _check_on(on: str) -> None:
+    check_value("on", on, OneOf(("vertices", "faces")))
 
 
-def _hemispheres(one: Sites, hemi: str) -> Sites:
-    return Sites.both(one, one) if len(hemispheres(hemi)) == 2 else one
+def _hemispheres(sites: Sites, hemi: str) -> Sites:
+    return Sites.both(sites, sites) if len(hemispheres(hemi)) == 2 else sites
 
 
 def _unit_vectors(coordinates: ArrayLike) -> Floats:
-    """Points of a sphere about the origin, scaled to radius 1."""
+    """Return points of a sphere about the origin, scaled to radius 1."""
     points = np.array(coordinates, dtype=np.float64)
     check_points(points)
     if problem := sphere_problem(points):
-        raise ArgumentError("coordinates", Phrase(problem), "points of a sphere about the origin")
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
+        text = f"must be points of a sphere about the origin; found {problem}"
+        raise ArgumentError("coordinates", text)
+    return hierarchy.normalized(points)
 
 
 def _triangle_centres(vertices: Floats, triangles: NDArray[Any]) -> Floats:
-    middle = vertices[triangles].sum(axis=1)
-    return middle / np.linalg.norm(middle, axis=1, keepdims=True)
+    return hierarchy.normalized(vertices[triangles].sum(axis=1))
 
 
 def _one_hemisphere(
@@ -543,11 +534,19 @@ def _one_hemisphere(
     triangles: Triangles | None = None,
     frame: Floats | None = None,
 ) -> Sites:
-    frames = np.eye(3)[None] if frame is None else frame[None]
-    hemisphere = np.zeros(len(points), dtype=np.int8)
-    position = np.arange(len(points), dtype=np.int64)
+    """Return the sites of a whole hemisphere."""
+    n = len(points)
     return Sites(
-        points, hemisphere, on, level, name, triangles, position, len(points), deepest, frames
+        coordinates=points,
+        hemisphere=np.zeros(n, dtype=np.int8),
+        on=on,
+        level=level,
+        name=name,
+        triangles=triangles,
+        position=np.arange(n, dtype=np.int64),
+        n_mesh=n,
+        deepest=deepest,
+        frames=np.eye(3)[None] if frame is None else frame[None],
     )
 
 
@@ -555,49 +554,51 @@ def _mesh_sites(
     vertices: Floats,
     triangles: Triangles,
     face_to_quadtree: Ints,
-    on: str,
+    on: On,
     level: int,
     name: str | None = None,
 ) -> Sites:
-    """Sites of a mesh whose vertices stand exactly where the hierarchy's nodes are."""
-    if _check_on(on) == "faces":
-        points, deepest = _triangle_centres(vertices, triangles), face_to_quadtree
+    """Return sites of a mesh whose vertices stand exactly where the hierarchy's nodes are."""
+    _check_on(on)
+    points = vertices
+    deepest = face_to_quadtree
+    if on == "faces":
+        points = _triangle_centres(vertices, triangles)
     else:
-        points, deepest = vertices, locate_sites(vertices, level)
-    return _one_hemisphere(
-        points, _check_on(on), deepest, level=level, name=name, triangles=triangles
-    )
+        deepest = locate_sites(vertices, level)
+    return _one_hemisphere(points, on, deepest, level=level, name=name, triangles=triangles)
 
 
 def _icosahedral_sites(
     unit: Floats, triangles: Triangles, match: IcosahedralMatch, on: On
 ) -> Sites:
-    """Sites of a sphere file whose mesh was recognised."""
+    """Return sites of a sphere file whose mesh was recognised."""
     level = match.level
-    standard = same_listing(triangles, level)
-    if standard is not None and np.abs(standard.vertices - unit).max() <= _SAME_POSITION:
-        return _mesh_sites(
-            standard.vertices, triangles, standard.face_to_quadtree, on, level, standard.name
-        )
+    mesh = same_listing(triangles, level)
+    if mesh is not None and np.abs(mesh.vertices - unit).max() <= SAME_POSITION:
+        order = mesh.face_to_quadtree
+        return _mesh_sites(mesh.vertices, triangles, order, on, level, mesh.name)
     nodes = icosphere(level).vertices[match.vertex_to_canonical]
-    corners = match.vertex_to_canonical < 12
     frame = np.eye(3)
-    if np.abs(nodes - unit).max() > _SAME_POSITION:
-        frame = Rotation.align_vectors(unit[corners], nodes[corners])[0].as_matrix()
-    cosines = np.sum((nodes @ frame.T) * unit, axis=1)
-    if np.median(cosines) < np.cos(np.deg2rad(30)):
+    if np.abs(nodes - unit).max() > SAME_POSITION:
+        # The twelve corners of the icosahedron.
+        is_corner = match.vertex_to_canonical < 12
+        frame = Rotation.align_vectors(unit[is_corner], nodes[is_corner])[0].as_matrix()
+    turned_nodes = nodes @ frame.T
+    if np.median(np.sum(turned_nodes * unit, axis=1)) < MOST_DISPLACED:
         raise ArgumentError(
             "faces",
-            None,
-            "{coordinates} and {faces} do not belong together: half of the vertices lie more than 30 degrees from "
-            "where the mesh puts them. FreeSurfer numbers fsaverage3-4 and fsaverage5-7 differently; take both from "
-            "one file",
+            "do not belong to the coordinates: half of the vertices lie more than 30 degrees from "
+            "where the mesh puts them. FreeSurfer numbers fsaverage3-4 and fsaverage5-7 "
+            "differently; take both from one file",
         )
+    points = unit
+    deepest = match.face_to_quadtree
     if on == "faces":
-        points, deepest = _triangle_centres(unit, triangles), match.face_to_quadtree
+        points = _triangle_centres(unit, triangles)
     else:
-        # where the vertices are the hierarchy's nodes, rounding of the file must not decide on
-        # which side they fall
-        exact = np.abs(nodes @ frame.T - unit).max() <= _SAME_POSITION
-        points, deepest = unit, locate_sites(nodes if exact else unit @ frame, level)
+        # Where the vertices are the hierarchy's nodes, rounding of the file must not decide on
+        # which side they fall.
+        is_exact = np.abs(turned_nodes - unit).max() <= SAME_POSITION
+        deepest = locate_sites(nodes if is_exact else unit @ frame, level)
     return _one_hemisphere(points, on, deepest, level=level, triangles=triangles, frame=frame)

@@ -1,6 +1,4 @@
-"""Surfaces, spheres, areas and regions from files, arrays or nilearn's meshes, checked; and
-distances along them.
-"""
+"""Surfaces, spheres, areas and regions from files, arrays or nilearn's meshes, checked."""
 
 from __future__ import annotations
 
@@ -10,19 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import dijkstra
-from scipy.spatial import cKDTree
 
-from icofactor.errors import ArgumentError, FileError, Phrase, literal
+from icofactor.errors import ArgumentError, FileError
 from icofactor.io.freesurfer import read_geometry
 from icofactor.io.gifti import read_gifti_surface
 from icofactor.io.guard import naming
 from icofactor.io.mni_obj import read_mni_obj
 from icofactor.sphere.triangles import Floats, Ints, check_faces
 
-_SAME_RADIUS = 0.01
-_WHOLE = 0.001
+# Radii of a sphere differ by this share at most.
+SAME_RADIUS = 0.01
+# Triangles cover a whole sphere up to this share.
+WHOLE = 0.001
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +28,10 @@ class Surface:
 
     Attributes
     ----------
-    coordinates : (V, 3), in mm; as they came, also for a sphere.
-    faces : (F, 3) vertex numbers.
-    label : the file, or the argument it came by.
-    side : "left", "right", or None when the file does not say.
+    coordinates : (V, 3), in mm; as they came, also for a sphere
+    faces : (F, 3) vertex numbers
+    label : the file, or the argument it came by
+    side : "left", "right", or None if the file does not say
     """
 
     coordinates: Floats
@@ -48,113 +45,172 @@ class Surface:
         return len(self.coordinates)
 
 
-def as_surface(given: Any, argument: str) -> Surface:
-    """A mesh from a file, a pair (coordinates, faces) or an object that has both as attributes."""
-    if isinstance(given, Surface):
-        return given
-    if isinstance(given, str | Path):
-        return _read(Path(given))
-    if hasattr(given, "coordinates") and hasattr(given, "faces"):
-        return _checked(given.coordinates, given.faces, None, argument)
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return _checked(given[0], given[1], None, argument)
-    expected = "a surface file (.surf.gii or FreeSurfer's), a pair (coordinates, faces) or an object with both"
-    raise ArgumentError(argument, Phrase(type(given).__name__), expected)
+def as_surface(mesh: Any, argument: str) -> Surface:
+    """Return a mesh from a file, a pair (coordinates, faces) or an object that has both."""
+    if isinstance(mesh, Surface):
+        return mesh
+    if isinstance(mesh, str | Path):
+        return _read(Path(mesh))
+    if hasattr(mesh, "coordinates") and hasattr(mesh, "faces"):
+        return _checked(mesh.coordinates, mesh.faces, None, argument)
+    if isinstance(mesh, tuple | list) and len(mesh) == 2:
+        return _checked(mesh[0], mesh[1], None, argument)
+    raise ArgumentError(
+        argument,
+        "must be a surface file (.surf.gii or FreeSurfer's), a pair (coordinates, faces) or an "
+        f"object with both; found a {type(mesh).__name__}",
+    )
 
 
 def read_surface(path: str | Path) -> tuple[Floats, Ints]:
-    """Coordinates (V, 3) and triangles (F, 3) of a GIFTI (.gii), MNI (.obj) or FreeSurfer surface
-    file.
-    """
-    found = _read(Path(path))
-    return found.coordinates, found.faces
+    """Return coordinates and triangles of a GIFTI (.gii), MNI (.obj) or FreeSurfer surface file."""
+    surface = _read(Path(path))
+    return surface.coordinates, surface.faces
 
 
 def _read(path: Path) -> Surface:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+    _check_exists(path)
     with naming(path, "surface"):
         if path.name.endswith((".gii", ".gii.gz")):
             return _checked(*read_gifti_surface(path), str(path))
-        if path.name.endswith(".obj"):
-            return _checked(*read_mni_obj(path), None, str(path))
-        return _checked(*read_geometry(path), None, str(path))
+        read = read_mni_obj if path.name.endswith(".obj") else read_geometry
+        coordinates, faces = read(path)
+        return _checked(coordinates, faces, None, str(path))
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+
+
+def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surface:
+    if faces is None:
+        raise FileError(label, "the faces are missing; a mesh is needed, not only points")
+    points = np.asarray(coordinates, dtype=np.float64)
+    try:
+        check_points(points)
+        return Surface(points, check_faces(faces, len(points)), label, side)
+    except ArgumentError as error:
+        raise FileError(label, f"{error.argument}: {error.message}") from None
+
+
+def check_points(points: Floats) -> None:
+    """Refuse what is not an array of finite points (n, 3), n > 0."""
+    problem = None
+    if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
+        problem = f"must be an array of shape (n, 3) with n > 0; found shape {points.shape}"
+    elif not np.isfinite(points).all():
+        bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        problem = f"must be finite; found {points[bad]} at vertex {bad}"
+    if problem is not None:
+        raise ArgumentError("coordinates", problem)
 
 
 def sphere_problem(points: Floats) -> str | None:
-    """What points are that do not lie on a sphere about the origin; None where they do."""
+    """Return how points differ from a sphere about the origin; None if they do not."""
     radii = np.linalg.norm(points, axis=1)
-    middle = float(np.median(radii))
-    if radii.min() > 0 and np.abs(radii - middle).max() <= _SAME_RADIUS * middle:
+    radius = float(np.median(radii))
+    if radii.min() > 0 and np.abs(radii - radius).max() <= SAME_RADIUS * radius:
         return None
-    # |p|² = 2 p·c + (r² − |c|²) is linear in the centre c
+    # |p|² = 2 p·c + (r² − |c|²) is linear in the centre c.
     system = np.column_stack([2 * points, np.ones(len(points))])
     centre = np.linalg.lstsq(system, radii**2, rcond=None)[0][:3]
-    about = np.linalg.norm(points - centre, axis=1)
-    if len(points) > 4 and np.abs(about - about.mean()).max() <= _SAME_RADIUS * about.mean():
-        place = ", ".join(f"{x:.4g}" for x in centre)
-        return f"a sphere about ({place}); move its centre to the origin first"
+    distances = np.linalg.norm(points - centre, axis=1)
+    spread = np.abs(distances - distances.mean()).max()
+    # A sphere goes through any four points.
+    if len(points) > 4 and spread <= SAME_RADIUS * distances.mean():
+        position = ", ".join(f"{x:.4g}" for x in centre)
+        return f"a sphere about ({position}); move its centre to the origin first"
     return (
-        f"distances from the origin from {radii.min():.6g} to {radii.max():.6g}. A white, pial or inflated surface "
-        "does not work; pass the (registered) sphere of the same mesh"
+        f"distances from the origin from {radii.min():.6g} to {radii.max():.6g}. A white, pial or "
+        "inflated surface does not work; pass the (registered) sphere of the same mesh"
     )
 
 
-def as_sphere(given: Any, argument: str) -> Surface:
-    """A mesh as `as_surface`, checked to be a whole sphere about the origin, of any radius."""
-    surface = as_surface(given, argument)
-    if problem := sphere_problem(surface.coordinates):
-        raise FileError(surface.label, f"is not a sphere about the origin; found {problem}")
-    unit = surface.coordinates / np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
-    covered = float(_solid_angles(unit, surface.faces).sum() / (4 * np.pi))
-    if abs(abs(covered) - 1) > _WHOLE:
-        raise FileError(
-            surface.label,
-            f"its triangles cover the sphere {abs(covered):.4g} times, not once; the mesh has holes or folds, or "
-            "lists triangles twice or with mixed orientation",
-        )
+def as_sphere(mesh: Any, argument: str) -> Surface:
+    """Return a mesh as `as_surface` does; it must be a whole sphere about the origin."""
+    surface = as_surface(mesh, argument)
+    problem = sphere_problem(surface.coordinates)
+    if problem is not None:
+        problem = f"is not a sphere about the origin; found {problem}"
+    else:
+        radii = np.linalg.norm(surface.coordinates, axis=1, keepdims=True)
+        angles = _solid_angles(surface.coordinates / radii, surface.faces)
+        covered = abs(float(angles.sum() / (4 * np.pi)))
+        if abs(covered - 1) > WHOLE:
+            problem = (
+                f"its triangles cover the sphere {covered:.4g} times, not once; the mesh has holes "
+                "or folds, or lists triangles twice or with mixed orientation"
+            )
+    if problem is not None:
+        raise FileError(surface.label, problem)
     return surface
 
 
-def as_values(given: Any, surface: Surface | int, argument: str) -> Floats:
-    """One number per vertex of a surface, or of a mesh of so many, from an array or a GIFTI, MGH or
-    FreeSurfer file.
+def _solid_angles(unit: Floats, faces: Ints) -> Floats:
+    """Return the signed solid angle of each triangle (Van Oosterom and Strackee)."""
+    a, b, c = np.moveaxis(unit[faces], 1, 0)
+    volume = np.sum(np.cross(a, b) * c, axis=1)
+    cosines = np.sum(a * b, axis=1) + np.sum(b * c, axis=1) + np.sum(c * a, axis=1)
+    return 2 * np.arctan2(volume, 1 + cosines)
+
+
+def as_values(values: Any, surface: Surface | int, argument: str) -> Floats:
+    """Return one number per vertex, from an array or a GIFTI, MGH or FreeSurfer file.
+
+    `surface` has the vertices, or is their number.
     """
-    path = Path(given) if isinstance(given, str | Path) else None
-    label = argument if path is None else str(path)
-    values = np.asarray(given if path is None else _read_values(path))
-    if values.dtype.kind not in "fiub":
-        raise FileError(label, f"must contain numbers; found {values.dtype}")
-    n, mesh = (
-        (surface, "the mesh") if isinstance(surface, int) else (surface.n, literal(surface.label))
-    )
-    if values.shape != (n,):
-        raise FileError(label, f"has shape {values.shape}; {mesh} has {n} vertices")
-    return values.astype(np.float64)
-
-
-def as_areas(given: Any, surface: Surface | int, argument: str) -> Floats:
-    """Vertex areas in mm²: finite, not negative, not all zero."""
-    areas = as_values(given, surface, argument)
-    label = str(given) if isinstance(given, str | Path) else argument
-    wrong = np.flatnonzero(~np.isfinite(areas) | (areas < 0))
-    if len(wrong):
+    array = np.asarray(_read_values(Path(values)) if isinstance(values, str | Path) else values)
+    n = surface if isinstance(surface, int) else surface.n
+    if array.dtype.kind not in "fiub" or array.shape != (n,):
+        mesh = "the mesh" if isinstance(surface, int) else surface.label
         raise FileError(
-            label, f"areas must be finite and not negative; vertex {wrong[0]} has {areas[wrong[0]]}"
+            _label(values, argument),
+            f"must have one number for each of the {n} vertices of {mesh}; found {array.dtype} of "
+            f"shape {array.shape}",
         )
-    if not areas.any():
-        raise FileError(label, "all areas are zero")
+    return array.astype(np.float64)
+
+
+def _label(values: Any, argument: str) -> str:
+    """Return the name by which errors speak of values: that of a file, or of the argument."""
+    return str(values) if isinstance(values, str | Path) else argument
+
+
+def _read_values(path: Path) -> Any:
+    from icofactor.io.maps import read_maps
+
+    _check_exists(path)
+    maps = read_maps(path)
+    if maps.n_maps != 1 or len(maps.parts) != 1:
+        text = f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one map"
+        raise FileError(path, text)
+    return next(iter(maps.parts.values()))[0]
+
+
+def as_areas(values: Any, surface: Surface | int, argument: str) -> Floats:
+    """Return vertex areas in mm²: finite, not negative, not all zero."""
+    areas = as_values(values, surface, argument)
+    wrong = np.flatnonzero(~np.isfinite(areas) | (areas < 0))
+    problem = None
+    if len(wrong):
+        vertex = wrong[0]
+        problem = f"areas must be finite and not negative; vertex {vertex} has {areas[vertex]}"
+    elif not areas.any():
+        problem = "all areas are zero"
+    if problem is not None:
+        raise FileError(_label(values, argument), problem)
     return areas
 
 
-def as_roi(given: Any, surface: Surface, argument: str = "roi") -> NDArray[np.bool_] | None:
-    """The vertices to use: where the values are > 0, as Workbench has it. None is all."""
-    if given is None:
+def as_roi(values: Any, surface: Surface, argument: str = "roi") -> NDArray[np.bool_] | None:
+    """Return the vertices to use: where values are > 0, as Workbench has it. None is all."""
+    if values is None:
         return None
-    roi = as_values(given, surface, argument) > 0
+    roi = as_values(values, surface, argument) > 0
     if not roi.any():
-        label = str(given) if isinstance(given, str | Path) else argument
-        raise FileError(label, "no vertex is in the region (no value is > 0)")
+        text = "no vertex is in the region (no value is > 0)"
+        raise FileError(_label(values, argument), text)
     return roi
 
 
@@ -166,7 +222,8 @@ def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
     >>> import icofactor as ico
     >>> from icofactor.preprocessing import vertex_areas
     >>> sphere = ico.Sites.named("fsaverage3")
-    >>> bool(abs(vertex_areas(sphere.coordinates, sphere.triangles).sum() / 12.566 - 1) < 0.02)  # 4π
+    >>> area = vertex_areas(sphere.coordinates, sphere.triangles).sum()
+    >>> bool(abs(area / 12.566 - 1) < 0.02)  # 4π
     True
     """
     surface = as_surface((coordinates, faces), "surface")
@@ -174,133 +231,3 @@ def vertex_areas(coordinates: ArrayLike, faces: ArrayLike) -> Floats:
     thirds = np.linalg.norm(np.cross(b - a, c - a), axis=1) / 6
     areas = np.bincount(surface.faces.ravel(), np.repeat(thirds, 3), minlength=surface.n)
     return np.asarray(areas, dtype=np.float64)
-
-
-def _checked(coordinates: Any, faces: Any, side: str | None, label: str) -> Surface:
-    if faces is None:
-        raise FileError(label, "the faces are missing; a mesh is needed, not only points")
-    points = np.asarray(coordinates, dtype=np.float64)
-    try:
-        check_points(points)
-        return Surface(points, check_faces(faces, len(points)), label, side)
-    except ArgumentError as problem:
-        raise FileError(label, problem.describe()) from None
-
-
-def check_points(points: Floats) -> None:
-    """Refuse what is not an array of finite points (n, 3), n > 0."""
-    if points.ndim != 2 or points.shape[1] != 3 or len(points) == 0:
-        raise ArgumentError(
-            "coordinates", Phrase(f"shape {points.shape}"), "an array of shape (n, 3) with n > 0"
-        )
-    if not np.isfinite(points).all():
-        bad = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise ArgumentError("coordinates", Phrase(f"{points[bad]} at vertex {bad}"), "finite")
-
-
-def _solid_angles(unit: Floats, faces: Ints) -> Floats:
-    """Signed solid angle of each triangle, seen from the centre (Van Oosterom and Strackee)."""
-    a, b, c = np.moveaxis(unit[faces], 1, 0)
-    volume = np.sum(np.cross(a, b) * c, axis=1)
-    return 2 * np.arctan2(
-        volume, 1 + np.sum(a * b, axis=1) + np.sum(b * c, axis=1) + np.sum(c * a, axis=1)
-    )
-
-
-def _read_values(path: Path) -> Any:
-    from icofactor.io.maps import read_maps
-
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    maps = read_maps(path)
-    if maps.n_maps != 1 or len(maps.parts) != 1:
-        raise FileError(
-            path,
-            f"contains {maps.n_maps} maps of {len(maps.parts)} hemispheres, not one value per vertex",
-        )
-    return next(iter(maps.parts.values()))[0]
-
-
-_PATCH = 128
-
-
-def surface_graph(coordinates: Floats, faces: Ints) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Lengths in mm of the steps a path may take: (edges and steps across edges, edges only), both
-    symmetric.
-
-    A step across an edge joins the two far corners of the triangles beside it, straight through
-    both when they
-    are laid flat, where that line crosses the edge. Paths along edges alone are too long by some 10
-    %.
-    """
-    n = len(coordinates)
-    tails, heads = faces.ravel(), np.roll(faces, -1, axis=1).ravel()
-    far = np.roll(faces, -2, axis=1).ravel()
-    key = np.minimum(tails, heads) * n + np.maximum(tails, heads)
-    order = np.argsort(key, kind="stable")
-    _, first, count = np.unique(key[order], return_index=True, return_counts=True)
-    a, b = tails[order[first]], heads[order[first]]
-    length = np.linalg.norm(coordinates[a] - coordinates[b], axis=1)
-    paired = count == 2  # edges on the rim of an open mesh have one triangle
-    one, other = far[order[first[paired]]], far[order[first[paired] + 1]]
-    across, crosses = _across(coordinates, a[paired], b[paired], one, other)
-    edges = _symmetric(a, b, length, n)
-    steps = _symmetric(
-        np.r_[a, one[crosses]], np.r_[b, other[crosses]], np.r_[length, across[crosses]], n
-    )
-    return steps, edges
-
-
-def _across(
-    coordinates: Floats, a: Ints, b: Ints, one: Ints, other: Ints
-) -> tuple[Floats, np.ndarray]:
-    """Length of the straight line one–other over the edge a–b laid flat, and whether it crosses
-    that edge.
-    """
-    edge = coordinates[b] - coordinates[a]
-    length = np.maximum(np.linalg.norm(edge, axis=1), np.finfo(np.float64).tiny)
-    flat = []
-    for corner in (one, other):
-        towards = coordinates[corner] - coordinates[a]
-        along = np.sum(towards * edge, axis=1) / length
-        flat.append((along, np.sqrt(np.maximum(np.sum(towards**2, axis=1) - along**2, 0))))
-    (x1, y1), (x2, y2) = flat
-    height = np.maximum(y1 + y2, np.finfo(np.float64).tiny)
-    crossing = x1 + (x2 - x1) * y1 / height
-    return np.hypot(x1 - x2, y1 + y2), (crossing > 0) & (crossing < length)
-
-
-def _symmetric(a: Ints, b: Ints, length: Floats, n: int) -> sparse.csr_array:
-    """A graph of undirected steps; of two between the same vertices the shorter."""
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    order = np.lexsort((length, high, low))
-    low, high, length = low[order], high[order], length[order]
-    new = np.r_[True, (low[1:] != low[:-1]) | (high[1:] != high[:-1])] & (low != high)
-    half = sparse.csr_array((length[new], (low[new], high[new])), shape=(n, n))
-    return sparse.csr_array(half + half.T)
-
-
-def distances_within(
-    graph: sparse.csr_array, coordinates: Floats, limit: float
-) -> tuple[Ints, Ints, Floats]:
-    """All pairs (from, to) of vertices at most `limit` mm apart along the graph, and their
-    distances; from = to too.
-
-    Exact, though each patch of vertices only looks at the part of the graph within `limit` of it in
-    space: no
-    path of that length can leave it.
-    """
-    tree = cKDTree(coordinates, leafsize=_PATCH)
-    pieces = []
-    for patch in np.array_split(tree.indices, max(1, len(coordinates) // _PATCH)):
-        centre = coordinates[patch].mean(axis=0)
-        reach = np.linalg.norm(coordinates[patch] - centre, axis=1).max() + limit
-        near = np.sort(
-            np.asarray(tree.query_ball_point(centre, reach * (1 + 1e-9)), dtype=np.int64)
-        )
-        part = graph[near][:, near]
-        found = dijkstra(part, directed=True, indices=np.searchsorted(near, patch), limit=limit)
-        row, column = np.nonzero(np.isfinite(found))
-        pieces.append((patch[row], near[column], found[row, column]))
-    rows, columns, values = zip(*pieces, strict=True)
-    return np.concatenate(rows), np.concatenate(columns), np.concatenate(values)

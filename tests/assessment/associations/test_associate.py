@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from scipy import stats
 
 import icofactor as ico
 from helpers import null_cohorts
+from helpers.refusals import refused
 from icofactor.errors import ArgumentError
-from icofactor.io.tables import read_table
 
 N = 60
 RNG = np.random.default_rng(5)
@@ -35,69 +34,64 @@ def rows(table: Any, term: str) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Any:
+def associations() -> Any:
     return ico.associate(
         Y, TABLE, "age + sex + group", contrast=["group: patient - control", "age: 70 - 30"]
     )
 
 
-def test_planted_effects_are_found(found: Any) -> None:
-    table = found.table
+def test_planted_effects_are_found(associations: Any) -> None:
+    table = associations.table
     assert list(dict.fromkeys(table["term"])) == ["age", "sex", "group"]
-    assert list(dict.fromkeys(table["component"])) == [f"component0{i}" for i in range(1, 5)]
-    for column in (
+    planted = [("age", "component01"), ("sex", "component02")]
+    for column in [
         "p_theory",
         "p_permutation",
         "p_corrected",
         "p_corrected_all",
         "q_fdr",
         "q_fdr_all",
-    ):
-        sure = [
-            (t, c[-1])
-            for t, c, p in zip(table["term"], table["component"], table[column], strict=True)
-            if p < 0.01
-        ]
-        assert sure == [("age", "1"), ("sex", "2")], column
+    ]:
+        sure = np.flatnonzero(table[column] < 0.01)
+        pairs = zip(table["term"][sure], table["component"][sure], strict=True)
+        assert list(pairs) == planted, column
     assert (table["p_permutation"] <= table["p_corrected"] + 1e-12).all()
     assert (table["p_corrected"] <= table["p_corrected_all"] + 0.02).all()
     np.testing.assert_allclose(table["p_permutation"], table["p_theory"], atol=0.03)
 
 
-def test_numbers_as_statsmodels(found: Any) -> None:
+def test_numbers_as_statsmodels(associations: Any) -> None:
     smf = pytest.importorskip("statsmodels.formula.api")
     pd = pytest.importorskip("pandas")
     anova = pytest.importorskip("statsmodels.stats.anova").anova_lm
     frame = pd.DataFrame({**TABLE, "y": Y[:, 0]})
-    whole = smf.ols("y ~ age + sex + group", frame).fit()
-    age = rows(found.table, "age")
-    for ours, theirs in (("estimate", whole.params), ("se", whole.bse), ("value", whole.tvalues)):
+    full = smf.ols("y ~ age + sex + group", frame).fit()
+    age = rows(associations.table, "age")
+    for ours, theirs in (("estimate", full.params), ("se", full.bse), ("value", full.tvalues)):
         np.testing.assert_allclose(age[ours][0], theirs["age"], rtol=1e-9)
     np.testing.assert_allclose(
-        [age["ci_low"][0], age["ci_high"][0]], whole.conf_int().loc["age"], rtol=1e-9
+        [age["ci_low"][0], age["ci_high"][0]], full.conf_int().loc["age"], rtol=1e-9
     )
-    assert age["df_residual"][0] == whole.df_resid == N - 5
+    assert age["df_residual"][0] == full.df_resid == N - 5
     without = smf.ols("y ~ sex + group", frame).fit()
-    np.testing.assert_allclose(age["partial_r2"][0], 1 - whole.ssr / without.ssr, rtol=1e-9)
+    np.testing.assert_allclose(age["partial_r2"][0], 1 - full.ssr / without.ssr, rtol=1e-9)
     np.testing.assert_allclose(
-        age["standardized"][0], whole.params["age"] * frame.age.std() / frame.y.std(), rtol=1e-9
+        age["standardized"][0], full.params["age"] * frame.age.std() / frame.y.std(), rtol=1e-9
     )
-    group, compared = (
-        rows(found.table, "group"),
-        anova(smf.ols("y ~ age + sex", frame).fit(), whole),
-    )
+    group = rows(associations.table, "group")
+    compared = anova(smf.ols("y ~ age + sex", frame).fit(), full)
     np.testing.assert_allclose(
         [group["value"][0], group["p_theory"][0]], [compared.F[1], compared["Pr(>F)"][1]], rtol=1e-9
     )
     assert group["df"][0] == 2 and np.isnan(group["estimate"]).all()
-    contrast = rows(found.contrasts, "group: patient - control")
-    np.testing.assert_allclose(contrast["estimate"][0], whole.params["group[T.patient]"], rtol=1e-9)
+    contrast = rows(associations.contrasts, "group: patient - control")
+    np.testing.assert_allclose(contrast["estimate"][0], full.params["group[T.patient]"], rtol=1e-9)
     np.testing.assert_allclose(
         contrast["standardized"][0],
-        whole.params["group[T.patient]"] / np.sqrt(whole.scale),
+        full.params["group[T.patient]"] / np.sqrt(full.scale),
         rtol=1e-9,
     )
-    years = rows(found.contrasts, "age: 70 - 30")
+    years = rows(associations.contrasts, "age: 70 - 30")
     np.testing.assert_allclose(years["estimate"], 40 * age["estimate"], rtol=1e-9)
     np.testing.assert_allclose(years["p_permutation"], age["p_permutation"])
 
@@ -128,108 +122,101 @@ def test_splines_and_interactions_as_statsmodels() -> None:
 
 
 def test_an_interaction_with_a_category_is_a_difference_of_standardized_slopes() -> None:
-    of = rows(ico.associate(Y, TABLE, "age * sex", n_permutations=0).table, "age:sex")
+    interaction = rows(ico.associate(Y, TABLE, "age * sex", n_permutations=0).table, "age:sex")
     np.testing.assert_allclose(
-        of["standardized"],
-        of["estimate"] * TABLE["age"].std(ddof=1) / Y.std(axis=0, ddof=1),
+        interaction["standardized"],
+        interaction["estimate"] * TABLE["age"].std(ddof=1) / Y.std(axis=0, ddof=1),
         rtol=1e-9,
     )
 
 
 def test_an_effect_beyond_the_smallest_number_has_a_p_value_over_terms() -> None:
     """Its p by theory is 0 in floating point."""
-    found = ico.associate(
+    table = ico.associate(
         Y + 1e9 * TABLE["age"][:, None], TABLE, "age + sex", n_permutations=99
     ).table
-    assert (rows(found, "age")["p_theory"] == 0).all()
-    np.testing.assert_array_equal(rows(found, "age")["p_corrected_all"], 0.01)
-    assert np.median(rows(found, "sex")["p_corrected_all"]) > 0.5
+    assert (rows(table, "age")["p_theory"] == 0).all()
+    np.testing.assert_array_equal(rows(table, "age")["p_corrected_all"], 0.01)
+    assert np.median(rows(table, "sex")["p_corrected_all"]) > 0.5
 
 
-def test_what_a_panel_needs(found: Any) -> None:
-    slope = rows(found.table, "age")["estimate"]
-    curve = found.expected("age", 5)
-    np.testing.assert_allclose(
-        np.diff(curve.mean, axis=0)[0], slope * np.diff(curve.values)[0], rtol=1e-6
-    )
+def test_expected_and_adjusted_loadings(associations: Any) -> None:
+    slope = rows(associations.table, "age")["estimate"]
+    curve = associations.expected("age", 5)
+    np.testing.assert_allclose(np.diff(curve.mean, axis=0)[0] / np.diff(curve.values)[0], slope)
     assert curve.values[[0, -1]].tolist() == [TABLE["age"].min(), TABLE["age"].max()]
     assert ((curve.low < curve.mean) & (curve.mean < curve.high)).all()
-    age, adjusted = found.adjusted("age")  # a line through these points has the slope of the model
-    np.testing.assert_array_equal(age, TABLE["age"])
-    np.testing.assert_allclose([np.polyfit(age, one, 1)[0] for one in adjusted.T], slope, rtol=1e-6)
-    levels = found.expected("group")
-    assert levels.values.tolist() == ["control", "other", "patient"]
-    contrast = rows(found.contrasts, "group: patient - control")["estimate"]
+    # A line through adjusted loadings has the slope of the model.
+    age, adjusted = associations.adjusted("age")
+    np.testing.assert_allclose(np.polyfit(age, adjusted, 1)[0], slope)
+    levels = associations.expected("group")
+    contrast = rows(associations.contrasts, "group: patient - control")["estimate"]
     np.testing.assert_allclose(levels.mean[2] - levels.mean[0], contrast, rtol=1e-9)
-    group, adjusted = found.adjusted("group")
-    np.testing.assert_allclose(
-        [adjusted[group == level].mean(axis=0) for level in levels.values], levels.mean
-    )
-    maps = found.effects(np.eye(4, 7))
-    np.testing.assert_allclose(maps["age"][:4], rows(found.table, "age")["estimate"])
-    assert set(maps) == {
-        "age",
-        "sex",
-        "group[other]",
-        "group[patient]",
-        "group: patient - control",
-        "age: 70 - 30",
-    }
+    group, adjusted = associations.adjusted("group")
+    means = [adjusted[group == level].mean(axis=0) for level in levels.values]
+    np.testing.assert_allclose(means, levels.mean)
+    maps = associations.effects(np.eye(4, 7))
+    np.testing.assert_allclose(maps["age"][:4], slope)
+    assert {"sex", "group[other]", "group: patient - control"} < set(maps)
     with pytest.raises(ArgumentError):
-        found.expected("site")
-    assert "component01  age: t = " in str(found)
+        associations.expected("site")
 
 
-def test_the_same_seed_gives_the_same_answer() -> None:
-    one, two, other = (
-        ico.associate(Y, TABLE, "age + site", n_permutations=50, random_state=s).table
-        for s in (1, 1, 2)
+@pytest.mark.parametrize(
+    ("argument", "formula", "groups", "missing"),
+    [("formula", "age + sex", None, [3, 7, 30]), ("groups", "sex", "family", [0])],
+)
+def test_missing_values_are_refused_or_skipped(
+    argument: str, formula: str, groups: str | None, missing: list[int]
+) -> None:
+    age = TABLE["age"].astype(object)
+    age[[3, 7, 30]] = ["n/a", None, np.nan]
+    family = np.array(["", *map(str, np.arange(1, N) // 2)])
+    gaps = {**TABLE, "age": age, "family": family}
+    with refused(argument, ".*".join(f"sub-{row:02d}" for row in missing)):
+        ico.associate(Y, gaps, formula, groups=groups)
+    associations = ico.associate(
+        Y, gaps, formula, groups=groups, missing_covariates="skip", n_permutations=0
     )
-    np.testing.assert_array_equal(one["p_permutation"], two["p_permutation"])
-    assert (one["p_permutation"] != other["p_permutation"]).any()
+    np.testing.assert_array_equal(associations.rows, np.setdiff1d(np.arange(N), missing))
+    assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
 
 
 def test_repeated_scans_have_random_intercepts() -> None:
-    twice = {name: np.repeat(values, 2) for name, values in TABLE.items()} | {
-        "visit": np.tile([0.0, 1.0], N)
-    }
+    twice = {name: np.repeat(values, 2) for name, values in TABLE.items()}
+    twice["visit"] = np.tile([0.0, 1.0], N)
     noisy = np.repeat(Y, 2, axis=0) + 0.3 * np.random.default_rng(0).normal(size=(2 * N, 4))
-    found = ico.associate(noisy, twice, "age + visit", n_permutations=200)
-    assert (
-        found.settings["model"] == "random intercept per group, REML"
-        and found.settings["n_groups"] == N
-    )
-    assert (found.settings["intraclass_correlation"] > 0.5).all()
-    age, visit = rows(found.table, "age"), rows(found.table, "visit")
-    np.testing.assert_allclose(age["df_residual"], N - 2, rtol=0.02)
-    np.testing.assert_allclose(visit["df_residual"], N - 1, rtol=0.02)
-    assert set(age["exchange"]) == {"whole groups"}
-    assert set(visit["exchange"]) == {"whole groups, and rows within groups"}
-    plain = ico.associate(
-        noisy, {**twice, "participant_id": np.arange(2 * N)}, "age", n_permutations=0
-    )
+    mixed = ico.associate(noisy, twice, "age + visit", n_permutations=200)
+    assert mixed.settings["n_groups"] == N
+    assert (mixed.settings["intraclass_correlation"] > 0.5).all()
+    for term, df, exchange in (
+        ("age", N - 2, "whole groups"),
+        ("visit", N - 1, "whole groups, and rows within groups"),
+    ):
+        table = rows(mixed.table, term)
+        np.testing.assert_allclose(table["df_residual"], df, rtol=0.02)
+        assert set(table["exchange"]) == {exchange}
+    alone = {**twice, "participant_id": np.arange(2 * N)}
+    plain = ico.associate(noisy, alone, "age + visit", n_permutations=0)
     assert plain.settings["model"] == "ordinary least squares"
-    family = ico.associate(noisy, twice, "age", groups="participant_id", n_permutations=0)
-    np.testing.assert_array_equal(
-        family.table["value"], ico.associate(noisy, twice, "age", n_permutations=0).table["value"]
+    family = ico.associate(
+        noisy, alone, "age + visit", groups=twice["participant_id"], n_permutations=0
     )
+    np.testing.assert_array_equal(family.table["value"], mixed.table["value"])
 
 
 def test_groups_of_unequal_size_change_places_with_their_like() -> None:
     family = np.repeat(np.arange(24), [1, 2, 3] * 8)
     table = {"age": np.arange(48.0) % 17, "arm": np.array(["a", "b"])[(family // 3) % 2]}
-    found = ico.associate(Y[:48], table, "age + arm", groups=family, n_permutations=100)
-    assert set(rows(found.table, "arm")["exchange"]) == {"whole groups of equal size"}
-    assert set(rows(found.table, "age")["exchange"]) == {
+    associations = ico.associate(Y[:48], table, "age + arm", groups=family, n_permutations=100)
+    assert set(rows(associations.table, "arm")["exchange"]) == {"whole groups of equal size"}
+    assert set(rows(associations.table, "age")["exchange"]) == {
         "whole groups of equal size, and rows within groups"
     }
     unequal = np.repeat(np.arange(7), [2, 3, 4, 5, 6, 7, 8])
     table = {"arm": np.array(["a", "b"])[unequal % 2]}
-    with pytest.raises(ArgumentError) as problem:
+    with refused("groups"):
         ico.associate(Y[:35], table, "arm", groups=unequal)
-    assert problem.value.argument == "groups" and "arm differs only between groups" in str(
-        problem.value
-    )
     assert np.isnan(
         ico.associate(Y[:35], table, "arm", groups=unequal, n_permutations=0).table["p_permutation"]
     ).all()
@@ -237,13 +224,14 @@ def test_groups_of_unequal_size_change_places_with_their_like() -> None:
 
 def test_a_component_without_variance_is_left_alone() -> None:
     flat = np.column_stack([Y[:, :2], np.full(N, 0.1)])
-    found = ico.associate(flat, TABLE, "age + sex", n_permutations=100)
-    assert np.isnan(found.table["p_corrected"][2]) and np.isnan(found.table["value"][2])
+    associations = ico.associate(flat, TABLE, "age + sex", n_permutations=100)
+    assert np.isnan(associations.table["p_corrected"][2]) and np.isnan(
+        associations.table["value"][2]
+    )
     alone = ico.associate(Y[:, :2], TABLE, "age + sex", n_permutations=100)
     np.testing.assert_allclose(
-        found.table["p_corrected_all"][:2], alone.table["p_corrected_all"][:2]
+        associations.table["p_corrected_all"][:2], alone.table["p_corrected_all"][:2]
     )
-    assert "component03" in found.notes[0]
 
 
 def test_covariates_of_the_fit_are_not_tested() -> None:
@@ -252,99 +240,46 @@ def test_covariates_of_the_fit_are_not_tested() -> None:
     model = ico.CorticalFactorization(2, mesh="fsaverage3", n_starts=2, level=1, n_iter=50).fit(
         adjusted
     )
-    found = ico.associate(model, cohort.participants, "age + sex", n_permutations=50)
-    assert set(found.table["term"]) == {"sex"}
-    assert "age" in found.coefficients["column"]
-    assert found.notes == (
-        "age: not tested, because the fit regressed it out of the maps; it stays in the model",
-    )
-    for argument, more in (
-        ("formula", {"formula": "age"}),
-        ("contrast", {"formula": "age + sex", "contrast": "age: 50 - 40"}),
-    ):
-        with pytest.raises(ArgumentError) as problem:
-            ico.associate(model, cohort.participants, n_permutations=0, **more)
-        assert problem.value.argument == argument and "out of the maps" in str(problem.value)
-
-
-def test_rows_without_a_group_are_missing_values() -> None:
-    gaps = {**TABLE, "family": ["", *[i // 2 for i in range(1, N)]]}
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(Y, gaps, "age", groups="family")
-    assert problem.value.argument == "groups" and "'family' in sub-00:" in str(problem.value)
-    found = ico.associate(
-        Y, gaps, "age", groups="family", missing_covariates="skip", n_permutations=20
-    )
-    assert set(found.table["n"]) == {N - 1}
-
-
-def test_missing_values_are_listed_whole_or_skipped() -> None:
-    age = TABLE["age"].astype(object)
-    age[[3, 7, 30]] = ["n/a", None, np.nan]
-    gaps = {**TABLE, "age": age, "sex": ["", *TABLE["sex"][1:]]}
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(Y, gaps, "age + sex")
-    assert "'age' in sub-03, sub-07, sub-30; 'sex' in sub-00" in str(problem.value)
-    assert "missing_covariates='skip'" in str(problem.value)
-    found = ico.associate(Y, gaps, "age + sex", missing_covariates="skip", n_permutations=0)
-    assert set(found.table["n"]) == {N - 4}
-    np.testing.assert_array_equal(found.rows, np.setdiff1d(np.arange(N), [0, 3, 7, 30]))
-    assert found.notes == (
-        "left out because a covariate is missing: sub-00, sub-03, sub-07, sub-30",
-    )
-    assert set(ico.associate(Y, gaps, "site", n_permutations=0).table["n"]) == {N}
+    associations = ico.associate(model, cohort.participants, "age + sex", n_permutations=50)
+    assert set(associations.table["term"]) == {"sex"}
+    assert "age" in associations.coefficients["column"]
+    with refused("formula"):
+        ico.associate(model, cohort.participants, "age")
+    with refused("contrast"):
+        ico.associate(model, cohort.participants, "age + sex", contrast="age: 50 - 40")
 
 
 def test_the_groups_themselves_are_not_a_term() -> None:
     twice = {"family": np.arange(N) // 2, "age": TABLE["age"]}
-    with pytest.raises(ArgumentError) as problem:
+    with refused("formula"):
         ico.associate(Y, twice, "age + C(family)", groups="family")
-    assert (
-        problem.value.argument == "formula"
-        and "C(family) and the groups of rows cannot be distinguished" in str(problem.value)
-    )
 
 
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "formula",
-        {"formula": "agee + sex"},
-        "no column 'agee'; its columns: 'age', 'sex', 'group', 'site'",
-    ),
-    ("formula", {"table": {**TABLE, "age": [7] * N}}, "'age' is 7 in all rows"),
-    (
-        "formula",
-        {"table": {**TABLE, "age": 1e200 * np.arange(N)}},
-        "up to 5.9e+201: use another unit",
-    ),
-    (
-        "formula",
-        {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"},
-        f"'{'9' * 40}' in",
-    ),
-    ("groups", {"groups": "family"}, "no column 'family'"),
-    ("groups", {"groups": [1, 2]}, "2 labels for 60 rows"),
-    ("groups", {"groups": ["a"] * N}, "one group of all rows"),
-    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}, "2 values in 'age' for 60 rows"),
-    ("table", {"table": 7}, "a int"),
-    ("loadings", {"loadings": Y[:, 0]}, "two dimensions"),
-    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}, "finite"),
-    ("loadings", {"loadings": ico.CorticalFactorization(2)}, "not fitted"),
-    ("contrast", {"contrast": "group: patient - martian"}, "control, other, patient"),
-    ("contrast", {"contrast": "patient - control"}, "COLUMN: VALUE - VALUE"),
-    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}, "two numbers from"),
-    ("n_permutations", {"n_permutations": -1}, "whole number"),
-    ("missing_covariates", {"missing_covariates": "drop"}, "'raise' or 'skip'"),
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("formula", {"formula": "agee + sex"}),
+    ("formula", {"table": {**TABLE, "age": 1e200 * np.arange(N)}}),
+    ("formula", {"table": {**TABLE, "age": ["9" * 5000, *["1"] * (N - 1)]}, "formula": "log(age)"}),
+    ("groups", {"groups": "family"}),
+    ("groups", {"groups": [1, 2]}),
+    ("groups", {"groups": ["a"] * N}),
+    ("table", {"table": {"age": [1, 2], "sex": ["F", "M"]}}),
+    ("table", {"table": 7}),
+    ("loadings", {"loadings": Y[:, 0]}),
+    ("loadings", {"loadings": np.where(Y > 2, np.nan, Y)}),
+    ("loadings", {"loadings": ico.CorticalFactorization(2)}),
+    ("contrast", {"contrast": "group: patient - martian"}),
+    ("contrast", {"contrast": "patient - control"}),
+    ("contrast", {"contrast": "age: 10 - 90", "formula": "age"}),
+    ("n_permutations", {"n_permutations": -1}),
+    ("missing_covariates", {"missing_covariates": "drop"}),
 ]
 
 
-@pytest.mark.parametrize(("argument", "change", "says"), BAD)
-def test_bad_input_is_one_clear_line(argument: str, change: dict[str, Any], says: str) -> None:
-    given = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(**given)
-    assert problem.value.argument == argument
-    assert says in str(problem.value) and "\n" not in str(problem.value)
+@pytest.mark.parametrize(("argument", "change"), BAD)
+def test_bad_input_names_the_argument(argument: str, change: dict[str, Any]) -> None:
+    arguments = {"loadings": Y, "table": TABLE, "formula": "age + group", **change}
+    with refused(argument):
+        ico.associate(**arguments)
 
 
 # ---------------------------------------------------------------------- what it promises
@@ -358,26 +293,6 @@ def test_p_values_are_uniform_where_there_is_nothing(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_repeated_scans_without_groups_find_what_is_not_there() -> None:
-    for p in null_cohorts.null_p("repeated", 500, at_once=20, grouped=False).values():
-        assert stats.kstest(p, "uniform").pvalue < 1e-6 and np.mean(p <= 0.05) > 0.1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", null_cohorts.KINDS)
 def test_intervals_cover_a_planted_effect(kind: str) -> None:
     assert 0.93 <= null_cohorts.covered(kind, 500, at_once=20) <= 0.97
-
-
-def test_real_thickness(data_folder: Path, thickness: np.ndarray) -> None:
-    """Thickness falls with age; 37 of 200 people have no age, and are named."""
-    table, _ = read_table(data_folder / "thickness_participants_n200.tsv")
-    means = thickness[:, :10242].mean(axis=1, keepdims=True).astype(np.float64)
-    with pytest.raises(ArgumentError) as problem:
-        ico.associate(means, table, "age + group")
-    assert str(problem.value).count("sub-") >= 37
-    found = ico.associate(
-        means, table, "age + group", missing_covariates="skip", n_permutations=999
-    )
-    age = rows(found.table, "age")
-    assert age["n"][0] == 163 and age["estimate"][0] < 0 and age["p_permutation"][0] < 0.05

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.refusals import refused
 from icofactor.assessment.associations.design import RegressionDesign
 from icofactor.assessment.associations.formula import parse, smoothed
 from icofactor.errors import ArgumentError
@@ -30,10 +31,12 @@ def names(formula: str, smooth: object = None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("formula", "found"),
+    ("formula", "terms"),
     [
         ("age + sex", ["age", "sex"]),
         ("~ age", ["age"]),
+        ("age * sex - age:sex", ["age", "sex"]),
+        (":".join(["age"] * 400), ["age"]),
         ("1 + age", ["age"]),
         ("age * sex", ["age", "sex", "age:sex"]),
         ("age * iq:sex", ["age", "iq:sex", "age:iq:sex"]),
@@ -44,8 +47,8 @@ def names(formula: str, smooth: object = None) -> list[str]:
         ("bs(age, df=5) + center(iq)", ["bs(age, df=5)", "center(iq)"]),
     ],
 )
-def test_terms(formula: str, found: list[str]) -> None:
-    assert names(formula) == found
+def test_terms(formula: str, terms: list[str]) -> None:
+    assert names(formula) == terms
 
 
 def test_categories_are_categories() -> None:
@@ -69,9 +72,8 @@ def test_smooth_terms_are_centred_splines() -> None:
 
 @pytest.mark.parametrize("smooth", ["age=1", "age=x", {"age": 99}])
 def test_smooth_needs_some_degrees_of_freedom(smooth: object) -> None:
-    with pytest.raises(ArgumentError) as problem:
+    with refused("smooth"):
         smoothed(parse("age"), smooth)
-    assert problem.value.argument == "smooth"
 
 
 HOSTILE = [
@@ -85,16 +87,23 @@ HOSTILE = [
     "C(age, base=__import__('os'))",
     "log(open('x'))",
     "I(age + 1)",
-    "age.values",
     "age[0]",
-    "(lambda: age)()",
     "[age for age in age]",
     "age ** 10000000",
     "poly(age, 99999999)",
     "bs(age, df=10**9)",
+    "age ^ 10000000",
+    "((age + sex + iq + site)**4)**4",
+    "*".join(["(a + b + c + d)"] * 8),
+    "age ** 2 ** 2 ** 2 ** 2 ** 2",
+    "(a + b) ** (1 + 1)",
+    "age | sex",
+    ".",
+    "age:2",
+    "C(sex, M, F)",
+    "C(`x`.__class__)",
+    "log(age if sex else age)",
     "*".join("abcdefghijklmnopqrstuvwxyz"),
-    "(" * 900 + "age" + ")" * 900,
-    ":".join(["age"] * 400),
     "age" * 2000,
     "age\nimport os",
     "age; age",
@@ -122,13 +131,8 @@ HOSTILE = [
 def test_nothing_is_evaluated(formula: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "system", lambda _: pytest.fail("a formula ran a command"))
     monkeypatch.setattr("builtins.eval", lambda *_: pytest.fail("a formula was evaluated"))
-    if formula == ":".join(["age"] * 400):  # long, but harmless
-        assert len(parse(formula)) == 1
-        return
-    with pytest.raises(ArgumentError) as problem:
+    with refused("formula"):
         parse(formula)
-    assert problem.value.argument == "formula"
-    assert "\n" not in str(problem.value)
 
 
 @given(st.text(alphabet="age sex`:+*()~,='\"1C.[]{}\\lambda_-", max_size=60))
@@ -143,37 +147,31 @@ def test_what_formulaic_sees_is_written_here(monkeypatch: pytest.MonkeyPatch) ->
     """Names of columns reach it as x0_, x1_, ..., whatever they are."""
     import formulaic
 
-    seen = []
+    formulas = []
     real = formulaic.model_matrix
     monkeypatch.setattr(
-        formulaic, "model_matrix", lambda text, *a, **b: seen.append(text) or real(text, *a, **b)
+        formulaic,
+        "model_matrix",
+        lambda text, *a, **b: formulas.append(text) or real(text, *a, **b),
     )
     table = {**TABLE, "__import__('os')": TABLE["age"], "log": TABLE["iq"]}
     RegressionDesign.of(parse("log(log) + `__import__('os')`"), table)
-    assert seen == ["1 + log(x0_) + x1_"]
+    assert formulas == ["1 + log(x0_) + x1_"]
 
 
 @pytest.mark.parametrize(
-    ("formula", "change", "says"),
+    ("formula", "change"),
     [
-        ("age + iq", {"iq": [100] * N}, "'iq' is 100 in all rows"),
-        ("age + iq", {"iq": TABLE["age"]}, "iq cannot be distinguished from age"),
-        (
-            "sex * site",
-            {"site": [1 + i % 2 for i in range(N)]},
-            "nobody has sex F and site 1, sex M and site 2",
-        ),
-        ("age", {"age": ["x", *TABLE["age"][1:]]}, "write C(age)"),
-        ("log(age)", {"age": [-5.0, *TABLE["age"][1:]]}, "log(age) is not a finite number"),
-        ("C(age)", {}, "rows are too few"),
-        ("C(sex, base=X)", {}, "'sex' has no level 'X'; its levels: F, M"),
+        ("age + iq", {"iq": [100] * N}),
+        ("age + iq", {"iq": TABLE["age"]}),
+        ("sex * site", {"site": [1 + i % 2 for i in range(N)]}),
+        ("age", {"age": ["x", *TABLE["age"][1:]]}),
+        ("log(age)", {"age": [-5.0, *TABLE["age"][1:]]}),
+        ("C(age)", {"age": list(range(N))}),
+        ("C(sex, base=X)", {}),
     ],
 )
-def test_designs_that_cannot_be(formula: str, change: dict[str, list[object]], says: str) -> None:
+def test_designs_that_cannot_be(formula: str, change: dict[str, list[object]]) -> None:
     table = {**TABLE, **change}
-    if formula == "C(age)":
-        table["age"] = list(range(N))
-    with pytest.raises(ArgumentError) as problem:
+    with refused("formula"):
         RegressionDesign.of(parse(formula), table)
-    assert problem.value.argument == "formula"
-    assert says in str(problem.value)

@@ -9,19 +9,15 @@ import pytest
 
 from helpers.coarse_cohorts import (
     METHOD,
-    Recorder,
+    block_errors,
     gathered,
+    heldout_errors,
     predict_block,
     three_components,
     with_X,
 )
 from icofactor.assessment.selection.data import Coarse, Fitter
-from icofactor.assessment.selection.heldout import (
-    bicross_validation,
-    face_groups,
-    heldout_full,
-    heldout_subjects,
-)
+from icofactor.assessment.selection.heldout import face_groups, heldout_full
 from icofactor.factorization._lift import lift, loadings
 from icofactor.factorization.methods import method_named
 
@@ -36,58 +32,24 @@ def poisoned(data: Coarse, subjects: np.ndarray, faces: np.ndarray, value: float
     return Coarse(replace(data.stats, L=L), data.design)
 
 
-@pytest.mark.slow
-def test_held_out_subjects_do_not_touch_the_fit() -> None:
-    """Not a number in them, every fit still has the same bits; only the errors know."""
-    data = gathered(three_components()).coarse
-    clean = Recorder()
-    expected = heldout_subjects(data, clean, RANK, fold)
-    for f in range(4):
-        other = poisoned(data, np.flatnonzero(fold == f), np.arange(data.stats.n_columns), np.nan)
-        with np.errstate(invalid="ignore"), pytest.raises((ValueError, np.linalg.LinAlgError)):
-            heldout_subjects(
-                other, Recorder(), RANK, np.where(fold == f, 0, 1)
-            )  # there it is in the fit: refused
-        found = Recorder()(other.subset(np.flatnonzero(fold != f)), RANK, f)
-        np.testing.assert_array_equal(found.B, clean.seen[f].B)  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(found.C, clean.seen[f].C)  # type: ignore[attr-defined]
-        assert found.penalty == clean.seen[f].penalty  # type: ignore[attr-defined]
-    doubled = poisoned(data, np.flatnonzero(fold == 2), np.arange(5), 3 * data.L.max())
-    changed = Recorder()
-    errors = heldout_subjects(doubled, changed, RANK, fold)
-    np.testing.assert_array_equal(changed.seen[2].B, clean.seen[2].B)  # type: ignore[attr-defined]
-    assert errors[2] != expected[2]
-
-
-def test_the_fit_is_that_of_a_cohort_without_the_held_out_subjects() -> None:
-    """The whole way, from files on: a cohort that never had the test subjects gives the same fit."""
-    cohort = three_components()
-    data, record = gathered(cohort).coarse, Recorder()
-    heldout_subjects(data, record, RANK, fold)
-    for f in range(4):
-        alone = gathered(with_X(cohort, cohort.X, np.flatnonzero(fold != f))).coarse
-        found = Recorder()(alone.stats, RANK, f)
-        np.testing.assert_array_equal(found.B, record.seen[f].B)  # type: ignore[attr-defined]
-
-
 def test_left_out_blocks_do_not_touch_their_prediction() -> None:
     data = gathered(three_components()).coarse
     rng = np.random.default_rng(0)
-    part, group = rng.permutation(np.arange(48) % 3), face_groups(data, rng)
+    people, group = rng.permutation(np.arange(48) % 3), face_groups(data, rng)
     for p in range(3):
         for g in range(3):
-            out, faces = part == p, group == g
-            fit, held = predict_block(data, Fitter(METHOD, 2, 0), RANK, out, faces, 1)
-            other = poisoned(data, np.flatnonzero(out), np.flatnonzero(faces), np.nan)
-            again, same = predict_block(other, Fitter(METHOD, 2, 0), RANK, out, faces, 1)
+            out, faces = people == p, group == g
+            fit, prediction = predict_block(data, Fitter(METHOD, 2, 0), RANK, out, faces, 1)
+            spoilt = poisoned(data, np.flatnonzero(out), np.flatnonzero(faces), np.nan)
+            again, same = predict_block(spoilt, Fitter(METHOD, 2, 0), RANK, out, faces, 1)
             np.testing.assert_array_equal(again.B, fit.B)
-            np.testing.assert_array_equal(same, held)
+            np.testing.assert_array_equal(same, prediction)
     # and the test can fail: one value outside the block changes the prediction
     outside = poisoned(
-        data, np.flatnonzero(part != 2)[:1], np.flatnonzero(group != 2)[:1], 2 * data.L.max()
+        data, np.flatnonzero(people != 2)[:1], np.flatnonzero(group != 2)[:1], 2 * data.L.max()
     )
-    _, other_held = predict_block(outside, Fitter(METHOD, 2, 0), RANK, part == 2, group == 2, 1)
-    assert np.abs(other_held - held).max() > 0
+    _, other_held = predict_block(outside, Fitter(METHOD, 2, 0), RANK, people == 2, group == 2, 1)
+    assert np.abs(other_held - prediction).max() > 0
 
 
 def test_full_resolution_is_that_of_a_cohort_without_the_held_out_subjects() -> None:
@@ -98,10 +60,10 @@ def test_full_resolution_is_that_of_a_cohort_without_the_held_out_subjects() -> 
     for f in (0, 3):
         train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         alone = gathered(with_X(cohort, cohort.X, train))
-        found = fit(alone.coarse.stats, RANK, f)
-        basis = lift(alone.X, found.C, scheme, found.penalty, 20 / alone.sites.n)
+        solution = fit(alone.coarse.stats, RANK, f)
+        basis = lift(alone.X, solution.C, scheme, solution.penalty, 20 / alone.sites.n)
         X = cohort.X[test].T.astype(np.float64)
-        C = loadings(basis.W.T @ X, basis.WW, scheme, found.penalty)
+        C = loadings(basis.W.T @ X, basis.WW, scheme, solution.penalty)
         mean = cohort.X[train].astype(np.float64).mean(axis=0)[:, None]
         assert errors[f] == pytest.approx(
             np.sum((X - basis.W @ C) ** 2) / np.sum((X - mean) ** 2), rel=1e-9
@@ -116,11 +78,11 @@ def test_exact_factors_leave_no_error() -> None:
         rng.gamma(1.0, 1.0, (48, 3)) @ rng.gamma(0.3, 1.0, (3, data.stats.n_columns))
     )
     fit = Fitter(METHOD, 8, 0)
-    part, group = np.arange(48) % 3, face_groups(data, rng)
-    assert heldout_subjects(exact, fit, 3, fold).max() < 0.02
-    assert bicross_validation(exact, fit, 3, part, group).max() < 0.02
-    assert heldout_subjects(exact, fit, 2, fold).min() > 0.05
-    assert bicross_validation(exact, fit, 2, part, group).min() > 0.05
+    people, group = np.arange(48) % 3, face_groups(data, rng)
+    assert heldout_errors(exact, fit, 3, fold).max() < 0.02
+    assert block_errors(exact, fit, 3, people, group).max() < 0.02
+    assert heldout_errors(exact, fit, 2, fold).min() > 0.05
+    assert block_errors(exact, fit, 2, people, group).min() > 0.05
 
 
 def test_face_groups_keep_parents_together() -> None:

@@ -9,12 +9,10 @@ import pytest
 
 from helpers.problems import METHODS_AND_RULES, relative, small
 from icofactor.factorization import engines
-from icofactor.factorization._refine import Refinement, refine
-from icofactor.factorization._solve import Course, Run, iterate, solve
-from icofactor.factorization.engines import check_engine, choose_engine, cpu
+from icofactor.factorization._solve import Course, Run, iterate
+from icofactor.factorization.engines import choose_engine, cpu
 from icofactor.factorization.methods import METHODS
 from icofactor.factorization.schemes.base import Problem
-from icofactor.factorization.sources import Data
 from icofactor.factorization.starts import draw_starts, seeds_of
 from icofactor.factorization.statistics import Statistics
 from icofactor.factorization.update import State, begin
@@ -137,9 +135,12 @@ def test_a_run_can_be_continued() -> None:
     """30 + 31 updates are 61: the plain updates that one call remembers serve the next."""
     method = METHODS["LE-PNNMF"]
     p, state = posed(small().stats, "LE-PNNMF", "default", 3, 4)
-    whole = cpu.iterate(p, method, state, Course(61))
+    uninterrupted = cpu.iterate(p, method, state, Course(61))
     half = cpu.iterate(p, method, state, Course(30))
-    assert relative(cpu.iterate(p, method, half.state, Course(31)).state.B, whole.state.B) < 1e-12
+    assert (
+        relative(cpu.iterate(p, method, half.state, Course(31)).state.B, uninterrupted.state.B)
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["LE-PNNMF", "parts"])
@@ -150,22 +151,9 @@ def test_answers_do_not_depend_on_threads_or_tasks(
     run = cpu.iterate(p, METHODS[name], state, Course(50))
     monkeypatch.setattr(workers, "n_threads", lambda: 1)
     monkeypatch.setattr(cpu, "STARTS_PER_TASK", 7)
-    other = cpu.iterate(p, METHODS[name], state, Course(50))
-    np.testing.assert_array_equal(run.objectives, other.objectives)
-    np.testing.assert_array_equal(run.state.B, other.state.B)
-
-
-def test_refinement_gives_the_same_on_both_engines() -> None:
-    problem = small()
-    start = solve(problem.stats, "CD-PNNMF", 3, n_iter=30, random_state=0)
-    source = Data(problem.X, problem.design.sites)
-    schedule = Refinement(steps=4, faces=3, n_iter=5)
-    compiled, generic = (
-        refine(source, problem.design, problem.stats, start, schedule, engine=engine)
-        for engine in ("cpu", "numpy")
-    )
-    np.testing.assert_array_equal(compiled.design.faces, generic.design.faces)
-    np.testing.assert_allclose(compiled.solution.objective, generic.solution.objective, rtol=1e-9)
+    on_one_thread = cpu.iterate(p, METHODS[name], state, Course(50))
+    np.testing.assert_array_equal(run.objectives, on_one_thread.objectives)
+    np.testing.assert_array_equal(run.state.B, on_one_thread.state.B)
 
 
 def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +164,5 @@ def test_auto_goes_by_the_work_and_by_what_is_there(monkeypatch: pytest.MonkeyPa
     assert choose_engine("auto", p, method, 3, 10).name == "cpu"
     monkeypatch.setattr(engines, "has_numba", lambda: False)
     assert choose_engine("auto", p, method, 3, 10).name == "numpy"
-    with pytest.warns(UserWarning, match="needs numba"):
+    with pytest.warns(UserWarning):
         assert choose_engine("cpu", p, method, 3, 10).name == "numpy"
-    with pytest.raises(ValueError, match="engine must be one of"):
-        check_engine("gpu")

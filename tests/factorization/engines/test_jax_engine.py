@@ -11,9 +11,9 @@ import scipy.sparse as sp
 pytest.importorskip("jax", reason="jax is not installed")
 
 from helpers.problems import masked_sites, positive_data, relative, small
+from helpers.refusals import refused
 from icofactor.estimator.estimator import CorticalFactorization
 from icofactor.factorization import engines
-from icofactor.factorization._multistart import multistart
 from icofactor.factorization._refine import Refinement
 from icofactor.factorization._solve import Course, Run, iterate
 from icofactor.factorization.design import Design
@@ -48,16 +48,16 @@ def posed(
     return p, begin(p, method.scheme, B, C)
 
 
-def assert_same(found: Run, expected: Run, tolerance: float = 1e-9) -> None:
+def assert_same(run: Run, expected: Run, tolerance: float = 1e-9) -> None:
     for name in ("n_iter", "converged", "diverged"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=tolerance)
-    np.testing.assert_allclose(found.errors, expected.errors, rtol=tolerance)
+        np.testing.assert_array_equal(getattr(run, name), getattr(expected, name))
+    np.testing.assert_allclose(run.objectives, expected.objectives, rtol=tolerance)
+    np.testing.assert_allclose(run.errors, expected.errors, rtol=tolerance)
     for name in ("B", "C", "error", "objective", "tau"):
-        value = getattr(found.state, name)
+        value = getattr(run.state, name)
         assert type(value) is np.ndarray and value.dtype == np.float64
         assert relative(value, getattr(expected.state, name)) < tolerance, name
-    assert found.state.age == expected.state.age
+    assert run.state.age == expected.state.age
 
 
 # ---------------------------------------------------------------- the same answers
@@ -89,9 +89,11 @@ def test_overlapping_columns_and_a_run_that_goes_on() -> None:
         jax_engine.iterate(p, method, half.state, Course(20)),
         iterate(p, method, half.state, Course(20)),
     )
-    whole = iterate(p, method, state, Course(40))
+    uninterrupted = iterate(p, method, state, Course(40))
     assert (
-        relative(jax_engine.iterate(p, method, half.state, Course(20)).state.B, whole.state.B)
+        relative(
+            jax_engine.iterate(p, method, half.state, Course(20)).state.B, uninterrupted.state.B
+        )
         < 1e-9
     )
 
@@ -124,71 +126,44 @@ def test_a_sparse_K() -> None:
     )
 
 
-def test_no_update_at_all() -> None:
-    p, state = posed("LE-PNNMF")
-    found = jax_engine.iterate(p, METHODS["LE-PNNMF"], state, Course(0))
-    assert (
-        found.objectives.shape == (N_STARTS, 1)
-        and (found.n_iter == 0).all()
-        and found.state.y_B is None
-    )
-    np.testing.assert_array_equal(found.state.B, state.B)
-
-
 def test_a_run_that_diverges_ends_and_the_others_go_on() -> None:
     method = METHODS["DL"]
     p, state = posed("DL", "paper")
     state = begin(
         p, method.scheme, state.B * np.array([1.0, 1e6, 1.0, 1e6])[:, None, None], state.C
     )
-    found, expected = (
+    run, expected = (
         jax_engine.iterate(p, method, state, Course(45)),
         iterate(p, method, state, Course(45)),
     )
-    np.testing.assert_array_equal(found.diverged, [False, True, False, True])
-    np.testing.assert_array_equal(found.n_iter, expected.n_iter)
-    np.testing.assert_allclose(found.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
+    np.testing.assert_array_equal(run.diverged, [False, True, False, True])
+    np.testing.assert_array_equal(run.n_iter, expected.n_iter)
+    np.testing.assert_allclose(run.objectives[[0, 2]], expected.objectives[[0, 2]], rtol=1e-9)
 
 
 # ---------------------------------------------------------------- ends
 
 
-def test_tol_ends_each_run_at_its_own_update() -> None:
-    for name, tol, n_different in (("PNNMF", 1e-6, 6), ("LE-PNNMF", 1e-8, 2)):
-        # the smaller the penalty, the more do differences in rounding grow on the way
-        p, state = posed(name, n_starts=6, penalty=1 / float(np.linalg.norm(small().stats.root_L)))
+def test_tol_and_halving_end_each_run_at_its_own_update() -> None:
+    # The smaller the penalty, the more do differences in rounding grow on the way.
+    penalty = 1 / float(np.linalg.norm(small().stats.root_L))
+    for name, tol, n_ends in (("PNNMF", 1e-6, 6), ("LE-PNNMF", 1e-8, 2)):
+        p, state = posed(name, n_starts=6, penalty=penalty)
         expected = iterate(p, METHODS[name], state, Course(200, tol=tol))
-        assert expected.converged.any() and len(np.unique(expected.n_iter)) == n_different
+        assert expected.converged.any() and len(np.unique(expected.n_iter)) == n_ends
         assert_same(jax_engine.iterate(p, METHODS[name], state, Course(200, tol=tol)), expected)
-
-
-def test_halving() -> None:
     p, state = posed("E-PNNMF", n_starts=7)
-    told: list[int] = []
-    found = jax_engine.iterate(
-        p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20}, on_update=told.append)
-    )
-    assert_same(found, iterate(p, METHODS["E-PNNMF"], state, Course(45, halve_at={10, 20})))
-    assert sorted(found.n_iter) == [10] * 4 + [20] * 2 + [45]
-    assert told == sorted(told) and told[-1] == 45
-
-
-@pytest.mark.parametrize("name", ["E-DL", "LE-PNNMF", "PPNMF"])
-def test_multistart(name: str) -> None:
-    given: dict[str, Any] = {"n_starts": 6, "n_iter": 45, "halving": True, "random_state": 0}
-    expected = multistart(small().stats, name, 2, engine="numpy", **given)
-    found = multistart(small().stats, name, 2, engine="jax", **given)
-    assert found.engine == "jax" and found.best_start == expected.best_start
-    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
-    np.testing.assert_array_equal(found.start_n_iter, expected.start_n_iter)
-    assert relative(found.B, expected.B) < 1e-9
+    course = Course(45, halve_at={10, 20})
+    run = jax_engine.iterate(p, METHODS["E-PNNMF"], state, course)
+    assert_same(run, iterate(p, METHODS["E-PNNMF"], state, course))
+    assert sorted(run.n_iter) == [10] * 4 + [20] * 2 + [45]
 
 
 def test_the_estimator_takes_it() -> None:
     sites = masked_sites()
     X = positive_data(sites.coordinates, 12).T
     # the method it was made for: coordinate descent creeps along a flat valley here and amplifies rounding
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "mesh": sites,
         "method": "LE-PNNMF",
         "level": 0,
@@ -197,11 +172,11 @@ def test_the_estimator_takes_it() -> None:
         "tol": 0.0,
     }
     fit = lambda engine: CorticalFactorization(
-        2, refinement=Refinement(1, 2, 6), engine=engine, **given
+        2, refinement=Refinement(1, 2, 6), engine=engine, **settings
     ).fit(X)
-    found, expected = fit("jax"), fit("numpy")
-    assert found.starts_.engine == "jax"
-    assert relative(found.components_, expected.components_) < 1e-8
+    model, expected = fit("jax"), fit("numpy")
+    assert model.starts_.engine == "jax"
+    assert relative(model.components_, expected.components_) < 1e-8
 
 
 # ---------------------------------------------------------------- manners
@@ -236,9 +211,9 @@ def test_auto_goes_by_the_gpu_and_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_engine("jax", p, METHODS["PNNMF"], 2, 1).name == "jax"
 
 
-def test_without_jax_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "jax" else object())
-    with pytest.raises(ValueError, match=r"engine='jax' needs jax.*pip install 'icofactor\[jax\]'"):
+    with refused("engine"):
         check_engine("jax")
     check_engine("auto")
     assert not engines.has_gpu()

@@ -1,7 +1,8 @@
 """What the loadings have to do with the people: regressions, behavioural PLS, normative scores."""
 
-from icofactor.assessment.associations._associate import TAKEN_OUT, associate, taken_out_of
+from icofactor.assessment.associations._associate import associate
 from icofactor.assessment.associations._pls import PLS, plot_latent, pls
+from icofactor.assessment.associations.loadings import TAKEN_OUT, beside_each_other, taken_out_of
 from icofactor.assessment.associations.normative import NormativeScores, normative_scores
 from icofactor.assessment.associations.result import Associations
 
@@ -11,6 +12,7 @@ __all__ = [
     "Associations",
     "NormativeScores",
     "associate",
+    "beside_each_other",
     "normative_scores",
     "plot_latent",
     "pls",

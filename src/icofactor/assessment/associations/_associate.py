@@ -1,46 +1,64 @@
-"""What the loadings have to do with what is known of the people: effects, intervals and p-values,
-term by term.
-"""
+"""Effects, intervals and p-values of the columns of a table on loadings, term by term."""
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
-from icofactor.assessment.associations.design import (
-    RegressionDesign,
-    Term,
-    complete_rows,
-    row_names,
-    rows_of,
+from icofactor.assessment.associations.design import RegressionDesign, Term, Variable
+from icofactor.assessment.associations.exchange import (
+    Exchange,
+    freedman_lane,
+    largest,
+    p_of,
+    permuted,
 )
-from icofactor.assessment.associations.exchange import Exchange, p_of, permuted_F
-from icofactor.assessment.associations.formula import parse, smoothed, unusable
-from icofactor.assessment.associations.regression import Groups, Regression
-from icofactor.assessment.associations.result import DESCRIPTIONS, LEVEL, Associations
+from icofactor.assessment.associations.formula import (
+    Smooth,
+    columns_of,
+    parse,
+    smoothed,
+    unusable,
+)
+from icofactor.assessment.associations.loadings import read_loadings
+from icofactor.assessment.associations.regression import Groups, Regression, Test
+from icofactor.assessment.associations.result import (
+    DESCRIPTIONS,
+    Associations,
+    columns_of_tests,
+)
+from icofactor.assessment.associations.tables import (
+    GroupLabels,
+    Table,
+    complete_rows,
+    group_labels,
+    names_where,
+    read_columns,
+    repeated_groups,
+    take_rows,
+)
 from icofactor.assessment.false_discovery import false_discovery
 from icofactor.checks import check_parameters
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.factorization.starts import seeds_of
-from icofactor.io.tables import cell_text, numbered
+from icofactor.io.tables import cell_text
 
-TAKEN_OUT = "taken_out"
-"""In the attributes of a data frame of loadings: the same of the fit that they come from."""
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization
 
 
 def associate(
-    loadings: Any,
-    table: Any,
+    loadings: ArrayLike | CorticalFactorization,
+    table: Table,
     formula: str,
     *,
-    groups: Any = None,
-    smooth: Any = None,
+    groups: GroupLabels = None,
+    smooth: Smooth = None,
     contrast: str | Sequence[str] | None = None,
     n_permutations: int = 5000,
     missing_covariates: str = "raise",
@@ -89,299 +107,334 @@ def associate(
     >>> age, group = rng.uniform(20, 80, 60), np.repeat(["control", "patient"], 30)
     >>> loadings = rng.normal(size=(60, 2))
     >>> loadings[:, 0] -= 0.05 * age
-    >>> found = ico.associate(loadings, {"age": age, "group": group}, "age + group", n_permutations=999)
+    >>> columns = {"age": age, "group": group}
+    >>> associations = ico.associate(loadings, columns, "age + group", n_permutations=999)
     >>> for i in range(4):
-    ...     print(found.table["component"][i], found.table["term"][i], found.table["p_corrected"][i] < 0.05)
+    ...     row = {name: values[i] for name, values in associations.table.items()}
+    ...     print(row["component"], row["term"], row["p_corrected"] < 0.05)
     component01 age True
     component02 age False
     component01 group False
     component02 group False
     """
     check_parameters(n_permutations=n_permutations)
-    seeds_of(random_state)  # refuses what is not one
-    Y, names, taken_out = loadings_of(loadings)
-    columns = rows_of(table, len(Y))
+    seeds_of(random_state)  # refuses what is no seed
+    outcomes = read_loadings(loadings)
+    n_rows = len(outcomes.values)
+    columns = read_columns(table, n_rows)
     terms = smoothed(parse(formula), smooth)
-    labels, known = group_labels(groups, columns, len(Y), missing_covariates)
-    used = list(
-        dict.fromkeys(
-            factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)
-        )
-    )
-    complete = complete_rows(columns, used, len(Y), missing_covariates) & known
+    labels, complete = group_labels(groups, columns, n_rows, missing_covariates)
+    complete &= complete_rows(columns, columns_of(terms), n_rows, missing_covariates)
     rows = np.flatnonzero(complete)
-    if len(rows) < len(Y):
-        columns = {name: [values[i] for i in rows] for name, values in columns.items()}
-    design = RegressionDesign.of(terms, columns or {"row": [0] * len(rows)})
-    together = None if labels is None else Groups.of(labels[rows])
-    if together is not None and not together.repeated:
-        together = None
-    if together is not None:
-        _check_between(design, together)
-    work = _Work(design, Y[rows], names, together, n_permutations, int(random_state))
-    notes = []
-    if len(rows) < len(Y):
-        left_out = [
-            name
-            for name, there in zip(row_names(rows_of(table, len(Y)), len(Y)), complete, strict=True)
-            if not there
-        ]
-        notes.append(f"left out because a covariate is missing: {', '.join(left_out)}")
-    gone = [
-        term
-        for term in design.terms
-        if {factor.column for factor in term.factors} <= set(taken_out)
-    ]
-    tested = [term for term in design.terms if term not in gone]
-    if not tested:
-        gone_names = literal(", ".join(term.name for term in gone))
-        raise ArgumentError(
-            "formula",
-            None,
-            f"{{formula}}: the fit regressed {gone_names} out of the maps; nothing remains to test",
-        )
-    notes += [
-        f"{term.name}: not tested, because the fit regressed it out of the maps; it stays in the model"
-        for term in gone
-    ]
-    if len(measures := _measures_in(names)) > 1:
-        notes.append(
-            f"loadings of {', '.join(measures)}: p and q are corrected over components and measures together"
-        )
-    if together is not None:
-        what = (
-            groups if isinstance(groups, str) else "participant_id" if groups is None else "groups"
-        )
-        notes.append(
-            f"random intercept per group ({what}): {len(rows)} rows in {len(together.sizes)} groups"
-        )
-    found = [work.term(term) for term in tested]
-    asked = [contrast] if isinstance(contrast, str) else list(contrast or ())
-    compared = [work.contrast(text, taken_out) for text in asked]
-    return Associations(
-        work.table(found),
-        work.table(compared),
-        work.coefficients(),
-        (*notes, *work.notes),
-        {
-            "formula": formula,
-            "terms": [term.name for term in design.terms],
-            "smooth": None if smooth is None else str(smooth),
-            "contrasts": asked,
-            "model": "ordinary least squares"
-            if together is None
-            else "random intercept per group, REML",
-            "n_rows": len(rows),
-            "n_groups": None if together is None else len(together.sizes),
-            "intraclass_correlation": None if together is None else work.fit.intraclass,
-            "cells": {term.name: term.cells for term in design.terms if term.cells},
-            "levels": {v.column: v.levels for v in design.variables.values() if v.levels},
-            "n_permutations": n_permutations,
-            "random_state": int(random_state),
-        },
+    design = RegressionDesign.of(terms, take_rows(columns, rows))
+    row_groups = repeated_groups(labels[rows])
+    # A random intercept takes the place of what differs between groups.
+    _check_between(design, row_groups)
+    model = _Model(
         design,
-        work.fit,
+        Regression.fit(design.X, outcomes.values[rows], row_groups),
+        outcomes.names,
+        n_permutations,
+        int(random_state),
+    )
+    regressed_out = set(outcomes.regressed_out)
+    # What the fit regressed out of the maps cannot be found in the loadings, in which it would
+    # look like nothing.
+    untested = [term.name for term in design.terms if term.variables <= regressed_out]
+    tested = [term for term in design.terms if term.name not in untested]
+    if not tested:
+        raise unusable(
+            f"the fit regressed {', '.join(untested)} out of the maps; nothing remains to test"
+        )
+    notes = []
+    if not complete.all():
+        missing = names_where(columns, ~complete)
+        notes.append(f"left out because a covariate is missing: {missing}")
+    notes += [
+        f"{name}: not tested, because the fit regressed it out of the maps; it stays in the model"
+        for name in untested
+    ]
+    if len(outcomes.measures) > 1:
+        notes.append(
+            f"loadings of {', '.join(outcomes.measures)}: p and q are corrected over components "
+            "and measures together"
+        )
+    if row_groups is not None:
+        column = "participant_id" if groups is None else "groups"
+        notes.append(
+            f"random intercept per group ({groups if isinstance(groups, str) else column}): "
+            f"{len(rows)} rows in {len(row_groups.sizes)} groups"
+        )
+    notes += model.notes(tested)
+    # Permutations have the same seed for all tests, so the same orders: the largest statistic
+    # over terms needs that.
+    contrasts = [contrast] if isinstance(contrast, str) else list(contrast or ())
+    effects = [model.test_term(term) for term in tested]
+    differences = [model.test_contrast(text, regressed_out) for text in contrasts]
+    directions = {
+        effect.name: effect.test.estimate
+        for effect in [*effects, *differences]
+        if effect.test.df == 1
+    }
+    settings = {
+        "formula": formula,
+        "smooth": None if smooth is None else str(smooth),
+        "contrasts": contrasts,
+        **model.settings,
+    }
+    return Associations(
+        model.table(effects),
+        model.table(differences),
+        model.coefficients(),
+        tuple(notes),
+        settings,
+        design,
+        model.fit,
         rows,
-        {one.name: one.test.estimate for one in [*found, *compared] if one.test.df == 1}
-        | work.level_estimates(tested),
+        directions | model.level_estimates(tested),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Result:
+class _Effect:
+    """The test of one term or contrast.
+
+    Attributes
+    ----------
+    standardized : (n_components,) standardized effects.
+    null : (n_permutations, n_components) permuted statistics; None without permutations.
+    exchange : what the permutations exchanged.
+    """
+
     name: str
-    test: Any
-    fit: Regression
+    test: Test
     standardized: np.ndarray
-    permuted: np.ndarray | None
+    null: np.ndarray | None
     exchange: Exchange
 
 
-@dataclass(eq=False)
-class _Work:
-    """The whole model and its tests."""
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """The complete model of all loadings, and its tests."""
 
     design: RegressionDesign
-    Y: np.ndarray
+    fit: Regression
     names: list[str]
-    groups: Groups | None
     n_permutations: int
     seed: int
 
-    def __post_init__(self) -> None:
-        self.fits: dict[tuple[int, ...], Regression] = {}
-        self.fit = self._fitted(range(self.design.X.shape[1]))
-        self.notes: list[str] = []
-        flat = [name for name, s2 in zip(self.names, self.fit.variance, strict=True) if not s2 > 0]
-        if flat:
-            self.notes.append(f"not tested, because their loadings do not vary: {', '.join(flat)}")
-
-    def _fitted(self, columns: Sequence[int]) -> Regression:
-        key = tuple(columns)
-        if key not in self.fits:
-            self.fits[key] = Regression.fit(self.design.X[:, list(key)], self.Y, self.groups)
-        return self.fits[key]
-
-    def term(self, term: Term) -> _Result:
-        """The test of a term, in the model without the interactions that contain it."""
-        columns = self.design.without_interactions_of(term)
-        beyond = [other.name for other in self.design.terms if other.factors > term.factors]
-        if beyond:
-            self.notes.append(f"{term.name}: tested in the model without {', '.join(beyond)}")
-        fit = self._fitted(columns)
-        L = np.eye(len(columns))[[columns.index(i) for i in term.columns]]
-        return self._tested(
-            term.name, fit, L, self.design.X[:, list(term.columns)], self._unit(term)
-        )
-
-    def _unit(self, term: Term) -> float | None:
-        """SD of the numbers in a term of one column, those of everybody; None where it has none.
-        With a category the estimate is a difference of slopes.
-        """
-        levels = {f.column: self.design.variables[f].levels for f in term.factors}
-        if len(term.columns) > 1 or all(levels.values()):
-            return None
-        second = {column: [of[1]] * len(self.Y) for column, of in levels.items() if of}
-        return float(
-            self.design.at({**self.design.table, **second})[:, term.columns[0]].std(ddof=1)
-        )
-
-    def contrast(self, text: str, taken_out: Sequence[str]) -> _Result:
-        """The test of a difference between two values of a column."""
-        column, first, second = self._values(text)
-        if column in taken_out:
-            raise ArgumentError(
-                "contrast",
-                text,
-                f"of a column that the fit did not regress out of the maps, unlike {column}",
-            )
-        change = np.subtract(*self.design.averages(column, [first, second]))
-        used = [
-            i
-            for term in self.design.terms
-            if any(f.column == column for f in term.factors)
-            for i in term.columns
-        ]
-        return self._tested(text, self.fit, change[None], self.design.X[:, used], None)
-
-    def _values(self, text: str) -> tuple[str, str, str]:
-        column, colon, values = str(text).partition(":")
-        column = column.strip()
-        variable = next((v for v in self.design.variables.values() if v.column == column), None)
-        expected = "of the form COLUMN: VALUE - VALUE, e.g. 'group: patient - control', of a column of the formula"
-        if not colon or variable is None:
-            raise ArgumentError("contrast", text, expected)
-        parts = values.split(" - ")
-        for i in range(1, len(parts)):
-            pair = [cell_text(" - ".join(part).strip()) for part in (parts[:i], parts[i:])]
-            try:
-                inside = not variable.outside(pair).any()
-            except ValueError:
-                inside = False
-            if inside and pair[0] != pair[1]:
-                return column, pair[0], pair[1]
-        known = (
-            f"two of its levels, {', '.join(variable.levels)}"
-            if variable.levels
-            else f"two numbers from {variable.lowest:g} to {variable.highest:g}"
-        )
-        raise ArgumentError("contrast", text, literal(f"{expected}; {column} takes {known}"))
-
-    def _tested(
-        self, name: str, fit: Regression, L: np.ndarray, own: np.ndarray, sd: float | None
-    ) -> _Result:
-        test = fit.test(L)
-        ratio = test.df * test.F / test.df_residual
-        with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-            if test.df > 1:
-                standardized = np.sqrt(ratio)
-            elif sd is None:
-                standardized = test.estimate / fit.deviation
-            else:
-                standardized = test.estimate * sd / self.Y.std(axis=0, ddof=1)
-        exchange = Exchange(
-            len(self.Y), self.groups, self.groups is None or not self.groups.constant(own)
-        )
-        permuted = None
-        if self.n_permutations:
-            if not exchange.enough:
-                raise too_few_permutations(name, "test it by theory alone with {n_permutations=0}")
-            permuted = permuted_F(fit, L, exchange, self.n_permutations, self.seed)
-        return _Result(name, test, fit, standardized, permuted, exchange)
-
-    def table(self, results: Sequence[_Result]) -> dict[str, np.ndarray]:
-        """One row per result and component; corrections are over all of them."""
-        k, n, p = len(self.names), *self.design.X.shape
-        rows = [self._rows(one) for one in results]
-        if not rows:
-            return {name: np.array([]) for name in ("component", "term", *list(DESCRIPTIONS)[2:])}
-        found = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
-        best = found["p_permutation"] if self.n_permutations else found["p_theory"]
-        found["q_fdr_all"] = false_discovery(best)
-        found["p_corrected_all"] = np.full(k * len(results), np.nan)
-        if self.n_permutations:  # statistics of several degrees of freedom on one scale
-            scale = lambda one, F: np.minimum(
-                -stats.f.logsf(F, one.test.df, n - p), np.finfo(float).max
-            )
-            largest = np.max([scale(one, _largest(one.permuted)) for one in results], axis=0)
-            observed = np.concatenate([scale(one, one.test.F) for one in results])
-            found["p_corrected_all"] = p_of(observed, largest)
-        return {name: found[name] for name in DESCRIPTIONS}
-
-    def _rows(self, one: _Result) -> dict[str, np.ndarray]:
-        test, k = one.test, len(self.names)
-        single = test.df == 1
-        half = stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
-        sign = np.sign(test.estimate) if single else 1.0
-        p_theory = stats.f.sf(test.F, test.df, test.df_residual)
-        nothing = np.full(k, np.nan)
-        p_permutation = nothing if one.permuted is None else p_of(test.F, one.permuted)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the model and its tests, as they are recorded."""
+        design = self.design
+        groups = self.fit.groups
+        levels = {variable.column: variable.levels for variable in design.variables.values()}
+        is_mixed = groups is not None
         return {
-            "component": np.array(self.names),
-            "term": np.array([one.name] * k),
-            "estimate": test.estimate,
-            "se": test.se,
-            "ci_low": test.estimate - half,
-            "ci_high": test.estimate + half,
-            "statistic": np.array(["t" if single else "F"] * k),
-            "value": sign * np.sqrt(test.F) if single else test.F,
-            "df": np.full(k, test.df),
-            "df_residual": test.df_residual,
-            "partial_r2": test.df * test.F / (test.df * test.F + test.df_residual),
-            "standardized": one.standardized,
-            "n": np.full(k, len(self.Y)),
-            "p_theory": p_theory,
-            "p_permutation": p_permutation,
-            "p_corrected": nothing
-            if one.permuted is None
-            else p_of(test.F, _largest(one.permuted)),
-            "q_fdr": false_discovery(p_theory if one.permuted is None else p_permutation),
-            "exchange": np.array(["n/a" if one.permuted is None else str(one.exchange)] * k),
+            "terms": [term.name for term in design.terms],
+            "model": "random intercept per group, REML" if is_mixed else "ordinary least squares",
+            "n_rows": len(self.fit.Y),
+            "n_groups": None if groups is None else len(groups.sizes),
+            "intraclass_correlation": self.fit.intraclass if is_mixed else None,
+            "cells": {term.name: term.cells for term in design.terms if term.cells},
+            "levels": {column: names for column, names in levels.items() if names},
+            "n_permutations": self.n_permutations,
+            "random_state": self.seed,
         }
 
-    def coefficients(self) -> dict[str, np.ndarray]:
-        """One row per column of the whole model and component, by theory."""
-        rows = []
-        for i, label in enumerate(self.design.labels):
-            test = self.fit.test(np.eye(self.design.X.shape[1])[[i]])
-            half = stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
-            rows.append(
-                {
-                    "component": np.array(self.names),
-                    "column": np.array([label] * len(self.names)),
-                    "estimate": test.estimate,
-                    "se": test.se,
-                    "ci_low": test.estimate - half,
-                    "ci_high": test.estimate + half,
-                    "t": np.sign(test.estimate) * np.sqrt(test.F),
-                    "df_residual": test.df_residual,
-                    "p_theory": stats.f.sf(test.F, 1, test.df_residual),
-                }
+    def notes(self, tested: Sequence[Term]) -> list[str]:
+        """Return remarks on components and terms that are not tested as the others."""
+        outcomes = zip(self.names, self.fit.variance, strict=True)
+        flat = [name for name, variance in outcomes if not variance > 0]
+        notes = []
+        if flat:
+            notes.append(f"not tested, because their loadings do not vary: {', '.join(flat)}")
+        for term in tested:
+            interactions = [term.name for term in self.design.interactions_of(term)]
+            if interactions:
+                notes.append(f"{term.name}: tested in the model without {', '.join(interactions)}")
+        return notes
+
+    def test_term(self, term: Term) -> _Effect:
+        """Test a term in the model without the interactions that contain it."""
+        interactions = {
+            column
+            for interaction in self.design.interactions_of(term)
+            for column in interaction.columns
+        }
+        fit = self.fit
+        columns = [column for column in range(fit.X.shape[1]) if column not in interactions]
+        if interactions:
+            # With an interaction in the model, a main effect is that of one level only.
+            fit = Regression.fit(fit.X[:, columns], fit.Y, fit.groups)
+        L = np.eye(len(columns))[[columns.index(column) for column in term.columns]]
+        tested_columns = self.design.X[:, list(term.columns)]
+        return self._tested(term.name, fit, L, tested_columns, self._deviation(term))
+
+    def _deviation(self, term: Term) -> float | None:
+        """Return the standard deviation of the number in a term of one column, over all rows.
+
+        It is None for a term without a number. With a category the estimate is a difference of
+        slopes, so the number counts as if all rows had the second level.
+        """
+        levels = {factor.column: self.design.variables[factor].levels for factor in term.factors}
+        if len(term.columns) > 1 or all(levels.values()):
+            return None
+        table = dict(self.design.table)
+        for column, names in levels.items():
+            if names:
+                # In the second level the columns of other levels are 0, and the interaction has
+                # the number itself.
+                table[column] = [names[1]] * len(self.fit.Y)
+        return float(self.design.at(table)[:, term.columns[0]].std(ddof=1))
+
+    def test_contrast(
+        self,
+        text: str,
+        regressed_out: set[str],
+    ) -> _Effect:
+        """Test a difference between two values of a column."""
+        variable, values = self._parse_contrast(text)
+        if variable.column in regressed_out:
+            raise ArgumentError(
+                "contrast",
+                f"{shown(text)} cannot be tested: the fit regressed {variable.column} out of the "
+                "maps",
             )
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        first, second = self.design.averages(variable.column, values)
+        columns = [
+            column
+            for term in self.design.terms
+            if variable.column in term.variables
+            for column in term.columns
+        ]
+        return self._tested(text, self.fit, (first - second)[None], self.design.X[:, columns], None)
+
+    def _parse_contrast(self, text: str) -> tuple[Variable, list[str]]:
+        """Return the column and the two values of "COLUMN: VALUE - VALUE"."""
+        name, _, values = str(text).partition(":")
+        variables = {variable.column: variable for variable in self.design.variables.values()}
+        variable = variables.get(name.strip())
+        expected = f"a column of the formula, one of {', '.join(variables)}"
+        if variable is not None:
+            # A level may contain a hyphen, so every one of them may be the minus.
+            parts = values.split(" - ")
+            for i in range(1, len(parts)):
+                pair = [cell_text(" - ".join(part).strip()) for part in (parts[:i], parts[i:])]
+                if pair[0] != pair[1] and _are_values(variable, pair):
+                    return variable, pair
+            expected = f"two numbers from {variable.lowest:g} to {variable.highest:g}"
+            if variable.levels:
+                expected = f"two of its levels, {', '.join(variable.levels)}"
+        raise ArgumentError(
+            "contrast",
+            "must have the form COLUMN: VALUE - VALUE, such as 'group: patient - control', with "
+            f"{expected}; found {shown(text)}",
+        )
+
+    def _tested(
+        self,
+        name: str,
+        fit: Regression,
+        L: np.ndarray,
+        tested_columns: np.ndarray,
+        deviation: float | None,
+    ) -> _Effect:
+        """Test L β = 0 by theory and by permutation."""
+        test = fit.test(L)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if test.df > 1:
+                standardized = np.sqrt(test.df * test.F / test.df_residual)
+            elif deviation is None:
+                standardized = test.estimate / fit.deviation
+            else:
+                standardized = test.estimate * deviation / fit.Y.std(axis=0, ddof=1)
+        # Rows of a group are alike in a term that is constant in it: whole groups change places.
+        exchange = Exchange.testing(tested_columns, fit.groups)
+        null = None
+        if self.n_permutations:
+            exchange.check(name)
+            null = permuted(freedman_lane(fit, L), exchange, self.n_permutations, self.seed)
+        return _Effect(name, test, standardized, null, exchange)
+
+    def table(self, effects: Sequence[_Effect]) -> dict[str, np.ndarray]:
+        """Return one row per effect and component, corrected over all of them."""
+        if not effects:
+            return {name: np.array([]) for name in DESCRIPTIONS}
+        tables = [self._rows(effect) for effect in effects]
+        table = {name: np.concatenate([rows[name] for rows in tables]) for name in tables[0]}
+        table["q_fdr_all"] = false_discovery(
+            table["p_permutation"] if self.n_permutations else table["p_theory"]
+        )
+        table["p_corrected_all"] = np.full(len(table["term"]), np.nan)
+        if self.n_permutations:
+            # F of several degrees of freedom are not comparable, their p by theory are.
+            observed = [self._log_p(effect, effect.test.F) for effect in effects]
+            null = [
+                self._log_p(effect, largest(effect.null))
+                for effect in effects
+                if effect.null is not None
+            ]
+            table["p_corrected_all"] = p_of(np.concatenate(observed), np.max(null, axis=0))
+        return {name: table[name] for name in DESCRIPTIONS}
+
+    def _log_p(
+        self,
+        effect: _Effect,
+        F: np.ndarray,
+    ) -> np.ndarray:
+        """Return −log p of F: statistics of other degrees of freedom on one scale."""
+        n_rows, n_columns = self.design.X.shape
+        log_p = stats.f.logsf(F, effect.test.df, n_rows - n_columns)
+        # Infinite values would not count as larger than each other.
+        return np.minimum(-log_p, np.finfo(float).max)
+
+    def _rows(self, effect: _Effect) -> dict[str, np.ndarray]:
+        """Return the rows of one effect, one per component."""
+        test = effect.test
+        n_components = len(self.names)
+        ratio = test.df * test.F
+        is_single = test.df == 1
+        nothing = np.full(n_components, np.nan)
+        rows: dict[str, np.ndarray] = {
+            **columns_of_tests(self.names, "term", effect.name, test),
+            "statistic": np.array(["t" if is_single else "F"] * n_components),
+            "value": test.t if is_single else test.F,
+            "df": np.full(n_components, test.df),
+            "partial_r2": ratio / (ratio + test.df_residual),
+            "standardized": effect.standardized,
+            "n": np.full(n_components, len(self.fit.Y)),
+            "p_theory": np.asarray(stats.f.sf(test.F, test.df, test.df_residual)),
+            "p_permutation": nothing,
+            "p_corrected": nothing,
+            "exchange": np.array(["n/a"] * n_components),
+        }
+        if effect.null is not None:
+            rows["p_permutation"] = p_of(test.F, effect.null)
+            rows["p_corrected"] = p_of(test.F, largest(effect.null))
+            rows["exchange"] = np.array([str(effect.exchange)] * n_components)
+        rows["q_fdr"] = false_discovery(
+            rows["p_theory"] if effect.null is None else rows["p_permutation"]
+        )
+        return rows
+
+    def coefficients(self) -> dict[str, np.ndarray]:
+        """Return one row per column of the complete model and component, by theory."""
+        tables = []
+        for label, contrast in zip(self.design.labels, np.eye(self.design.X.shape[1]), strict=True):
+            test = self.fit.test(contrast[None])
+            rows = columns_of_tests(self.names, "column", label, test)
+            rows["t"] = test.t
+            rows["p_theory"] = np.asarray(stats.f.sf(test.F, 1, test.df_residual))
+            tables.append(rows)
+        names = ("component", "column", "estimate", "se", "ci_low", "ci_high")
+        return {
+            name: np.concatenate([rows[name] for rows in tables])
+            for name in (*names, "t", "df_residual", "p_theory")
+        }
 
     def level_estimates(self, terms: Sequence[Term]) -> dict[str, np.ndarray]:
-        """Estimates of each level of the categories that have several columns."""
+        """Return estimates of each level of the categories that have several columns."""
         return {
             label: self.fit.coefficients[column]
             for term in terms
@@ -390,107 +443,30 @@ class _Work:
         }
 
 
-def _check_between(design: RegressionDesign, groups: Groups) -> None:
-    """Refuse terms that differ between groups in as many ways as there are groups, such as the
-    groups themselves.
-    """
-    between = [i for i in range(design.X.shape[1]) if groups.constant(design.X[:, [i]])]
-    if len(between) + 1 > len(groups.sizes):
-        names = ", ".join(term.name for term in design.terms if set(term.columns) <= set(between))
-        raise unusable(
-            f"{literal(names)} and the groups of rows cannot be distinguished: {len(between)} columns differ "
-            f"only between {len(groups.sizes)} groups"
-        )
-
-
-def too_few_permutations(name: str, otherwise: str) -> ArgumentError:
-    """What differs between groups only has too few permutations; `otherwise`: what to do instead."""
-    text = f"{literal(name)} differs only between groups, too few of which are equally large"
-    return ArgumentError(
-        "groups", None, f"{{groups}}: {text}: {otherwise}, or use as many rows of each group"
-    )
-
-
-def _largest(permuted: Any) -> np.ndarray:
-    """The largest statistic of each permutation."""
-    return np.asarray(np.where(np.isnan(permuted), -np.inf, permuted).max(axis=1))
-
-
-def loadings_of(given: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
-    """Loadings, names of components, and the covariates that a fit took out of the maps."""
-    taken_out = tuple(
-        map(str, getattr(given, "attrs", {}).get(TAKEN_OUT, ()))
-    )  # of a table of loadings
-    if hasattr(given, "components_") or hasattr(given, "get_params"):
-        if not hasattr(given, "loadings_"):
-            raise ArgumentError("loadings", None, "The model is not fitted yet: call fit first")
-        taken_out, measures = taken_out_of(given), getattr(given, "measures_", None)
-        given = given.loadings_
-        if measures is not None and measures.share == "maps":
-            given = beside_each_other(measures.split(given))
-    labels = [str(name) for name in given.columns] if hasattr(given, "columns") else None
+def _are_values(
+    variable: Variable,
+    pair: Sequence[str],
+) -> bool:
+    """Whether two texts are levels of a column, or numbers in its range."""
     try:
-        Y = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(
-            "loadings", Phrase(f"a {type(given).__name__}"), "numbers, or a fitted model"
-        ) from None
-    if Y.ndim != 2 or not Y.size:
-        raise ArgumentError(
-            "loadings", Phrase(f"shape {Y.shape}"), "rows × components, two dimensions"
-        )
-    if not np.isfinite(Y).all():
-        raise ArgumentError(
-            "loadings", Phrase(f"{int((~np.isfinite(Y)).sum())} that are not"), "finite numbers"
-        )
-    spread = Y.std(axis=0) > 1e-12 * np.abs(Y).max(axis=0)
-    return np.where(spread, Y, 0.0), labels or numbered("component", Y.shape[1]), taken_out
+        return not variable.outside(pair).any()
+    except ValueError:  # text where numbers are
+        return False
 
 
-def beside_each_other(loadings: Mapping[str, Any]) -> Any:
-    """Loadings of several measures as a data frame with a row per person: component01_thickness,
-    ...
-    """
-    import pandas as pd
-
-    named = {
-        measure: numbered("component", np.shape(values)[1]) for measure, values in loadings.items()
-    }
-    columns = [f"{name}_{measure}" for measure, names in named.items() for name in names]
-    return pd.DataFrame(np.hstack(list(loadings.values())), columns=columns)
-
-
-def _measures_in(names: Sequence[str]) -> list[str]:
-    """Measures in the names that `beside_each_other` gives."""
-    found = [re.fullmatch(r"component\d+_([0-9A-Za-z]+)", name) for name in names]
-    return list(dict.fromkeys(one[1] for one in found if one)) if all(found) else []
-
-
-def taken_out_of(model: Any) -> tuple[str, ...]:
-    """Columns whose effects a fit took out of the maps."""
-    steps = (getattr(model, name, None) for name in ("harmonization_", "covariates_"))
-    return tuple(name for step in steps if step is not None for name in step.names)
-
-
-def group_labels(
-    groups: Any, table: Mapping[str, Sequence[Any]], n: int, missing: str
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """One label per row, None when every row stands alone; and in which rows it is known."""
-    known = np.ones(n, dtype=bool)
+def _check_between(
+    design: RegressionDesign,
+    groups: Groups | None,
+) -> None:
+    """Refuse designs whose columns differ between groups in as many ways as there are groups."""
     if groups is None:
-        groups = "participant_id"
-        if groups not in table:
-            return None, known
-    if isinstance(groups, str):
-        known = complete_rows(table, [groups], n, missing, "groups")
-        groups = table[groups]
-    labels = np.array([cell_text(label) for label in groups])
-    if labels.shape != (n,):
-        raise ArgumentError(
-            "groups", Phrase(f"{len(labels)} labels for {n} rows"), "a column, or one label per row"
+        return
+    constant = {
+        column for column in range(design.X.shape[1]) if groups.constant(design.X[:, [column]])
+    }
+    if len(constant) + 1 > len(groups.sizes):
+        names = ", ".join(term.name for term in design.terms if set(term.columns) <= constant)
+        raise unusable(
+            f"{names} and the groups of rows cannot be distinguished: {len(constant)} columns "
+            f"differ only between {len(groups.sizes)} groups"
         )
-    if len(set(labels[known])) < 2:
-        raise ArgumentError(
-            "groups", Phrase("one group of all rows"), "labels of at least two groups of rows"
-        )
-    return labels, known

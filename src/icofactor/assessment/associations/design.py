@@ -1,94 +1,42 @@
-"""A formula's terms and a table → the columns of a regression, and the same columns for other rows."""
+"""The columns of a regression, from the terms of a formula and a table; and the same for other rows."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icofactor.assessment.associations.formula import Factor, TermFactors, unusable
-from icofactor.cohort.people import MEASURE
+from icofactor.assessment.associations.formula import (
+    Factor,
+    TermFactors,
+    factors_of,
+    sorted_factors,
+    unusable,
+)
+from icofactor.assessment.associations.tables import Table, row_names
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, literal
-from icofactor.io.tables import cell_text, is_missing, is_number
+from icofactor.errors import shown
+from icofactor.io.tables import cell_text, is_number
 from icofactor.preprocessing.covariates import is_category
 
-_LEAST_LEFT = 3
-"""Rows that must be left over after fitting."""
+if TYPE_CHECKING:
+    import pandas as pd
+    from formulaic import ModelSpec
 
-# ---------------------------------------------------------------------- tables
+# Rows that must remain beyond the columns of a model.
+_MIN_RESIDUAL_ROWS = 3
 
+# Numbers beyond these limits overflow when they are squared.
+_LARGEST = 1e100
+_SMALLEST = 1e-100
 
-def rows_of(table: Any, n: int) -> dict[str, list[Any]]:
-    """A table (column → values, or a data frame) as lists of n values."""
-    try:
-        columns = {str(name): list(table[name]) for name in table}
-    except (TypeError, ValueError, KeyError):
-        raise ArgumentError(
-            "table", Phrase(f"a {type(table).__name__}"), "a table: column → one value per row"
-        ) from None
-    if len(columns.get(MEASURE, ())) > n > 0:  # of joined measures, people have a row for each
-        columns = {name: values[:n] for name, values in columns.items() if name != MEASURE}
-    for name, values in columns.items():
-        if len(values) != n:
-            found = Phrase(f"{len(values)} values in {name!r} for {n} rows of loadings")
-            raise ArgumentError("table", found, "one value per row of the loadings in every column")
-    return columns
-
-
-def row_names(table: Mapping[str, Sequence[Any]], n: int) -> list[str]:
-    """What rows are called in messages."""
-    people = [cell_text(value) for value in table.get("participant_id", [])] or [
-        f"row {i + 1}" for i in range(n)
-    ]
-    sessions = [cell_text(value) for value in table.get("session_id", [""] * n)]
-    return [f"{person} {session}".strip() for person, session in zip(people, sessions, strict=True)]
-
-
-def complete_rows(
-    table: Mapping[str, Sequence[Any]],
-    columns: Sequence[str],
-    n: int,
-    missing: str,
-    argument: str = "formula",
-) -> np.ndarray:
-    """Which rows have a value in all the columns; refuses unknown columns, and missing values
-    unless they are skipped.
-
-    Parameters
-    ----------
-    missing : "raise" or "skip".
-    """
-    if missing not in ("raise", "skip"):
-        raise ArgumentError("missing_covariates", missing, "'raise' or 'skip'")
-    unknown = [column for column in columns if column not in table]
-    if unknown:
-        has = ", ".join(repr(name) for name in table if name != "participant_id") or "none"
-        hint = "; give a table with it ({participants})" if has == "none" else ""
-        text = f"The table has no column {', '.join(map(repr, unknown))}; its columns: {has}"
-        raise ArgumentError(argument, None, literal(text) + hint)
-    absent = {
-        column: [is_missing(cell_text(value)) for value in table[column]] for column in columns
-    }
-    complete = np.ones(n, dtype=bool)
-    for flags in absent.values():
-        complete &= ~np.array(flags)
-    if missing == "raise" and not complete.all():
-        who = row_names(table, n)
-        each = [
-            f"{column!r} in {', '.join(name for name, gone in zip(who, flags, strict=True) if gone)}"
-            for column, flags in absent.items()
-            if any(flags)
-        ]
-        advice = "fill them in, or leave these rows out with {missing_covariates='skip'}"
-        raise ArgumentError(
-            argument, None, f"Values are missing, {literal('; '.join(each))}: {advice}"
-        )
-    return complete
+# What formulaic computes besides its own functions.
+_CONTEXT = {"sqrt": np.sqrt}
 
 
 @dataclass(frozen=True)
@@ -101,37 +49,35 @@ class Variable:
     highest: float = math.nan
 
     @classmethod
-    def of(cls, factor: Factor, values: Sequence[Any], who: Sequence[str]) -> Variable:
+    def of(
+        cls,
+        factor: Factor,
+        values: Sequence[Any],
+        names: Sequence[str],
+    ) -> Variable:
+        """Read a column of the table; `names` are those of the rows."""
         cells = [cell_text(value) for value in values]
-        name = literal(repr(factor.column))
+        # Text of the table stays text in messages, whatever it contains.
+        column = shown(factor.column)
         if len(set(cells)) == 1:
-            raise unusable(f"{name} is {literal(cells[0])} in all rows: leave it out")
-        if factor.code == "{}" and (factor.category or is_category(factor.column, cells)):
-            levels = sorted(
-                set(cells),
-                key=lambda cell: (not is_number(cell), float(cell) if is_number(cell) else 0, cell),
-            )
-            if factor.base is not None:
-                if factor.base not in levels:
-                    raise unusable(
-                        f"{name} has no level {literal(repr(factor.base))}; its levels: {some(levels, 20)}"
-                    )
-                levels = [factor.base, *(level for level in levels if level != factor.base)]
-            return cls(factor.column, tuple(levels))
-        wrong = [i for i, cell in enumerate(cells) if not is_number(cell)]
+            raise unusable(f"{column} is {shown(cells[0])} in all rows: leave it out")
+        # Functions take numbers, even of columns such as site that are categories otherwise.
+        if factor.code == "{}" and (factor.is_category or is_category(factor.column, cells)):
+            return cls(factor.column, _levels(factor, cells))
+        wrong = [name for name, cell in zip(names, cells, strict=True) if not is_number(cell)]
         if wrong:
-            where = some([who[i] for i in wrong], 10)
-            other = literal(repr(cells[wrong[0]][:40]))
             raise unusable(
-                f"{name} contains numbers, but {other} in {where}; for a category write C({literal(factor.column)})"
+                f"{column} contains numbers, but not in {some(wrong, 10)}; for a category write "
+                f"C({factor.column})"
             )
-        numbers = [float(cell) for cell in cells]
-        if not 1e-100 < (largest := max(map(abs, numbers))) < 1e100:
-            raise unusable(f"{name} has values up to {largest:.3g}: use another unit")
-        return cls(factor.column, None, min(numbers), max(numbers))
+        numbers = np.array([float(cell) for cell in cells])
+        largest = np.abs(numbers).max()
+        if not _SMALLEST < largest < _LARGEST:
+            raise unusable(f"{column} has values up to {largest:.3g}: use another unit")
+        return cls(factor.column, None, float(numbers.min()), float(numbers.max()))
 
-    def values(self, cells: Sequence[Any]) -> Any:
-        """A column of the frame that formulaic encodes."""
+    def values(self, cells: Sequence[Any]) -> np.ndarray | pd.Categorical:
+        """Return the cells of a column as formulaic encodes them."""
         import pandas as pd
 
         if self.levels is None:
@@ -139,16 +85,32 @@ class Variable:
         return pd.Categorical([cell_text(cell) for cell in cells], categories=list(self.levels))
 
     def outside(self, cells: Sequence[Any]) -> np.ndarray:
-        """Which values these rows have and the fitted ones do not: beyond the range, or of no
-        level.
-        """
+        """Return which cells lie beyond the range, or have none of the levels."""
+        texts = [cell_text(cell) for cell in cells]
         if self.levels is not None:
-            return np.array([cell_text(cell) not in self.levels for cell in cells], dtype=bool)
-        numbers = np.array([float(cell_text(cell)) for cell in cells])
-        return np.asarray((numbers < self.lowest) | (numbers > self.highest))
+            return np.array([text not in self.levels for text in texts], dtype=bool)
+        numbers = np.array([float(text) for text in texts])
+        return (numbers < self.lowest) | (numbers > self.highest)
 
 
-# ---------------------------------------------------------------------- designs
+def _levels(
+    factor: Factor,
+    cells: Sequence[str],
+) -> tuple[str, ...]:
+    """Return the levels of a category: the base first, then numbers in order, then text."""
+    numbers = sorted(
+        {cell for cell in cells if is_number(cell)}, key=lambda cell: (float(cell), cell)
+    )
+    levels = numbers + sorted({cell for cell in cells if not is_number(cell)})
+    if factor.base is not None:
+        if factor.base not in levels:
+            raise unusable(
+                f"{shown(factor.column)} has no level {shown(factor.base)}; its levels: "
+                f"{some(levels, 20)}"
+            )
+        levels.remove(factor.base)
+        levels.insert(0, factor.base)
+    return tuple(levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +132,11 @@ class Term:
     labels: tuple[str, ...]
     cells: dict[str, int]
 
+    @property
+    def variables(self) -> set[str]:
+        """Columns of the table that the term uses."""
+        return {factor.column for factor in self.factors}
+
 
 @dataclass(frozen=True, eq=False)
 class RegressionDesign:
@@ -187,142 +154,165 @@ class RegressionDesign:
     labels: tuple[str, ...]
     terms: tuple[Term, ...]
     variables: Mapping[Factor, Variable]
-    table: Mapping[str, Sequence[Any]]
-    _spec: Any
+    table: Table
+    _spec: ModelSpec
 
     @classmethod
     def of(
-        cls, terms: Sequence[TermFactors], table: Mapping[str, Sequence[Any]]
+        cls,
+        terms: Sequence[TermFactors],
+        table: Table,
     ) -> RegressionDesign:
-        """The design of complete rows; refuses constants, empty cells, terms that cannot be told
+        """Make the design of complete rows.
+
+        Refuses constants, combinations of levels without rows, and terms that the rows cannot tell
         apart.
         """
         import formulaic
 
-        n = len(next(iter(table.values())))
-        who = row_names(table, n)
-        factors = list(
-            dict.fromkeys(
-                factor for term in terms for factor in sorted(term, key=lambda f: f.label)
-            )
-        )
-        if n < 2 + _LEAST_LEFT:
-            raise unusable(f"{n} rows are too few")
-        variables = {factor: Variable.of(factor, table[factor.column], who) for factor in factors}
-        written = {factor: factor.code.format(f"x{i}_") for i, factor in enumerate(factors)}
-        cells = {term: _cells(term, variables, table) for term in terms}
-        frame = _frame(variables, table)
-        text = " + ".join(["1", *(":".join(written[f] for f in _ordered(term)) for term in terms)])
+        n_rows = len(next(iter(table.values())))
+        if n_rows < 2 + _MIN_RESIDUAL_ROWS:
+            raise unusable(f"{n_rows} rows are too few")
+        names = row_names(table, n_rows)
+        factors = factors_of(terms)
+        variables = {factor: Variable.of(factor, table[factor.column], names) for factor in factors}
+        cells = [_count_cells(term, variables, table) for term in terms]
+        # formulaic sees stand-ins for the names of columns, never a text of the user.
+        codes = {factor: factor.code.format(f"x{i}_") for i, factor in enumerate(factors)}
+        products = [":".join(codes[factor] for factor in sorted_factors(term)) for term in terms]
         try:
+            # The logarithm of a negative number is refused below, with the name of its term.
             with np.errstate(all="ignore"):
-                matrix = formulaic.model_matrix(text, frame, context=_CONTEXT, na_action="ignore")
+                matrix = formulaic.model_matrix(
+                    " + ".join(["1", *products]),
+                    _frame(variables, table),
+                    context=_CONTEXT,
+                    na_action="ignore",
+                )
         except formulaic.errors.FormulaicError as problem:
-            raise unusable(
-                f"it cannot be computed: {literal(' '.join(str(problem).split())[:200])}"
-            ) from None
+            raise unusable(f"cannot be computed: {shown(str(problem))}") from None
+        # formulaic orders the factors of a term by itself.
         slices = {
-            frozenset(f.expr for f in term.factors): where
-            for term, where in matrix.model_spec.term_slices.items()
+            frozenset(factor.expr for factor in term.factors): columns
+            for term, columns in matrix.model_spec.term_slices.items()
         }
-        names = [_label(str(name), written) for name in matrix.columns]
-        found = []
-        for term in terms:
-            place = slices[frozenset(written[f] for f in term)]
-            columns = tuple(range(place.start, place.stop))
-            name = ":".join(f.label for f in _ordered(term))
-            found.append(Term(name, term, columns, tuple(names[i] for i in columns), cells[term]))
+        labels = tuple(_label(str(name), codes) for name in matrix.columns)
+        design_terms = []
+        for term, counts in zip(terms, cells, strict=True):
+            columns = slices[frozenset(codes[factor] for factor in term)]
+            design_terms.append(
+                Term(
+                    ":".join(factor.label for factor in sorted_factors(term)),
+                    term,
+                    tuple(range(columns.start, columns.stop)),
+                    labels[columns],
+                    counts,
+                )
+            )
         X = matrix.to_numpy(dtype=np.float64)
-        _check_columns(X, found)
-        return cls(X, tuple(names), tuple(found), variables, dict(table), matrix.model_spec)
+        _check_columns(X, design_terms)
+        return cls(X, labels, tuple(design_terms), variables, dict(table), matrix.model_spec)
 
-    def at(self, table: Mapping[str, Sequence[Any]]) -> np.ndarray:
-        """The columns of other rows, coded as these were."""
+    def at(self, table: Table) -> np.ndarray:
+        """Return the columns of other rows, coded as these are."""
         frame = _frame(self.variables, table)
         matrix = self._spec.get_model_matrix(frame, context=_CONTEXT, na_action="ignore")
         return np.asarray(matrix.to_numpy(dtype=np.float64))
 
-    def averages(self, column: str, values: Sequence[Any]) -> np.ndarray:
-        """(n_values, n_columns) means over the rows, had all of them this value in one column of
-        the table.
+    def averages(
+        self,
+        column: str,
+        values: Sequence[Any],
+    ) -> np.ndarray:
+        """Return the means of the columns if all rows had these values in one column of the table.
+
+        The result is n_values × n_columns.
         """
-        n = len(self.X)
+        n_rows = len(self.X)
         table = {name: list(cells) * len(values) for name, cells in self.table.items()}
-        table[column] = [value for value in values for _ in range(n)]
-        return np.asarray(self.at(table).reshape(len(values), n, -1).mean(axis=1))
+        table[column] = [value for value in values for _ in range(n_rows)]
+        return self.at(table).reshape(len(values), n_rows, -1).mean(axis=1)
 
-    def without_interactions_of(self, term: Term) -> list[int]:
-        """Columns of the model in which a term is tested: all but those of terms that contain it."""
-        beyond = {i for other in self.terms if other.factors > term.factors for i in other.columns}
-        return [i for i in range(self.X.shape[1]) if i not in beyond]
-
-
-_CONTEXT = {"sqrt": np.sqrt}
+    def interactions_of(self, term: Term) -> list[Term]:
+        """Return the terms that contain a term."""
+        return [other for other in self.terms if other.factors > term.factors]
 
 
-def _ordered(term: TermFactors) -> list[Factor]:
-    return sorted(term, key=lambda factor: factor.label)
-
-
-def _frame(variables: Mapping[Factor, Variable], table: Mapping[str, Sequence[Any]]) -> Any:
+def _frame(
+    variables: Mapping[Factor, Variable],
+    table: Table,
+) -> pd.DataFrame:
+    """Return the columns of the factors under the names that formulaic sees."""
     import pandas as pd
 
     columns = {
-        f"x{i}_": variable.values(table[f.column])
-        for i, (f, variable) in enumerate(variables.items())
+        f"x{i}_": variable.values(table[variable.column])
+        for i, variable in enumerate(variables.values())
     }
     return pd.DataFrame(columns)
 
 
-def _label(name: str, written: Mapping[Factor, str]) -> str:
-    """A column's name as a reader would write it: group[patient], s(age)[1]."""
-    for factor, code in written.items():
+def _label(
+    name: str,
+    codes: Mapping[Factor, str],
+) -> str:
+    """Return the name of a column as a reader would write it: group[patient], s(age)[1]."""
+    for factor, code in codes.items():
         name = name.replace(code, factor.label)
     return name.replace("[T.", "[")
 
 
-def _cells(
-    term: TermFactors, variables: Mapping[Factor, Variable], table: Mapping[str, Sequence[Any]]
+def _count_cells(
+    term: TermFactors,
+    variables: Mapping[Factor, Variable],
+    table: Table,
 ) -> dict[str, int]:
-    """Rows per combination of the levels of a term's categories; refuses a combination that nobody
-    has.
+    """Return the rows per combination of the levels of a term's categories.
+
+    Refuses combinations without rows.
     """
-    categories = [variables[f] for f in _ordered(term) if variables[f].levels is not None]
+    categories = [variables[factor] for factor in sorted_factors(term)]
+    categories = [variable for variable in categories if variable.levels is not None]
     if not categories:
         return {}
-    rows = list(
-        zip(*([cell_text(value) for value in table[v.column]] for v in categories), strict=True)
-    )
-    counts = {
-        combination: rows.count(combination)
-        for combination in product(*(v.levels or () for v in categories))
-    }
-    empty = [cell for cell, count in counts.items() if not count]
+    texts = [[cell_text(cell) for cell in table[variable.column]] for variable in categories]
+    # A combination without rows has no estimate, and formulaic would not say so.
+    counts = Counter(zip(*texts, strict=True))
+    combinations = list(product(*(variable.levels or () for variable in categories)))
+    columns = [variable.column for variable in categories]
+    empty = [
+        " and ".join(map(" ".join, zip(columns, levels, strict=True)))
+        for levels in combinations
+        if not counts[levels]
+    ]
     if empty:
-        names = [v.column for v in categories]
-        each = [
-            " and ".join(f"{name} {level}" for name, level in zip(names, cell, strict=True))
-            for cell in empty
-        ]
         raise unusable(
-            f"nobody has {some(each, 10)}: leave out {literal(':'.join(names))}, or join levels"
+            f"nobody has {some(empty, 10)}: leave out {':'.join(columns)}, or join levels"
         )
-    return {", ".join(cell): count for cell, count in counts.items()}
+    return {", ".join(levels): counts[levels] for levels in combinations}
 
 
-def _check_columns(X: np.ndarray, terms: Sequence[Term]) -> None:
+def _check_columns(
+    X: np.ndarray,
+    terms: Sequence[Term],
+) -> None:
+    """Refuse columns that are not finite, too many, or linear combinations of those before."""
     for term in terms:
         if not np.isfinite(X[:, term.columns]).all():
-            raise unusable(f"{literal(term.name)} is not a finite number in every row")
-    if X.shape[1] + _LEAST_LEFT > len(X):
-        raise unusable(f"it makes {X.shape[1]} columns; {len(X)} rows are too few for them")
-    columns, before = [0], "the intercept"
+            raise unusable(f"{term.name} is not a finite number in every row")
+    # Too few rows fit anything.
+    if X.shape[1] + _MIN_RESIDUAL_ROWS > len(X):
+        raise unusable(f"makes {X.shape[1]} columns; {len(X)} rows are too few for them")
+    columns = [0]
+    earlier: list[str] = []
     for term in terms:
         columns += term.columns
+        # The rank must not depend on units.
         length = np.linalg.norm(X[:, columns], axis=0)
-        if np.linalg.matrix_rank(X[:, columns] / np.where(length > 0, length, 1), tol=1e-8) < len(
-            columns
-        ):
+        scaled = X[:, columns] / np.where(length > 0, length, 1)
+        if np.linalg.matrix_rank(scaled, tol=1e-8) < len(columns):
             raise unusable(
-                f"{literal(term.name)} cannot be distinguished from {literal(before)} in these rows: leave one out"
+                f"{term.name} cannot be distinguished from "
+                f"{', '.join(earlier) or 'the intercept'} in these rows: leave one out"
             )
-        before = term.name if before == "the intercept" else f"{before}, {term.name}"
+        earlier.append(term.name)

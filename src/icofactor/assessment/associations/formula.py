@@ -1,46 +1,62 @@
-"""Formulas, read without evaluating anything.
+"""Formulas: terms of columns, and of known functions of columns.
 
-A formula is read by this module: names of columns, `+`, `:`, `*`, `**2`, and the functions of
-`FUNCTIONS`; anything else is refused. What formulaic encodes is written anew from what was read, so
-no text of the user is ever evaluated.
+formulaic reads a formula. Every factor that it reports must be a column, or a function of
+`FUNCTIONS` of one. What formulaic computes later is written anew from these, so that no text of the
+user is ever evaluated.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from itertools import product
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from icofactor.errors import ArgumentError, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.tables import cell_text
 
-FUNCTIONS: dict[str, dict[str, type]] = {
-    "C": {"base": str},
-    "cr": {"df": int},
-    "bs": {"df": int, "degree": int},
-    "poly": {"degree": int},
-    "center": {},
-    "scale": {},
-    "log": {},
-    "sqrt": {},
-}
-"""Function → its options. C: a category (base: the level that the others are compared with); cr:
-natural cubic
-spline; bs: B-spline; poly: orthogonal polynomial.
-"""
+if TYPE_CHECKING:
+    from formulaic.parser.types import ASTNode, Term, Token
+    from formulaic.parser.types import Factor as FormulaicFactor
+
+# Formulas beyond these limits are mistakes, and some would keep formulaic busy for hours.
+_MAX_CHARACTERS = 2000
+_MAX_PRODUCTS = 10_000
+_MAX_TERMS = 100
+_MAX_POWER = 4
+
+# Names of columns that are no identifiers are quoted, as in `batch no`.
+_QUOTED = re.compile(r"`([^`]+)`")
+
+# Degrees of freedom of a smooth term that states none.
 SMOOTH_DF = 3
-"""Degrees of freedom of a smooth term that states none."""
-_MOST_CHARACTERS, _MOST_TERMS, _MOST_DF = 2000, 100, 20
-_TOKEN = re.compile(
-    r"\s+|(?P<quoted>`[^`]+`)|(?P<text>'[^'\\\n]*'|\"[^\"\\\n]*\")|(?P<name>[^\W\d]\w*)|(?P<number>\d+(\.\d*)?)"
-    r"|(?P<operator>\*\*|[+:*(),=])"
-)
-# Python's precedence of these is the formula's: + below * below : below **
-_OPERATORS = {"+": "|", "*": "&", ":": "@"}
+_MAX_DF = 20
+_SMALLEST = {"df": 2, "degree": 1}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of formulas: what formulaic computes, and the options with their defaults."""
+
+    code: str
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+
+FUNCTIONS = {
+    "cr": Function("cr({}, df={df}, constraints='center')", {"df": SMOOTH_DF}),
+    "bs": Function(
+        "bs({}, df={df}, degree={degree}, extrapolation='extend')",
+        {"df": 4, "degree": 3},
+    ),
+    "poly": Function("poly({}, degree={degree})", {"degree": 2}),
+    "center": Function("center({})"),
+    "scale": Function("scale({})"),
+    "log": Function("log({})"),
+    "sqrt": Function("sqrt({})"),
+}
+_FUNCTION_NAMES = ", ".join(["C", *FUNCTIONS])
 
 
 @dataclass(frozen=True)
@@ -52,205 +68,221 @@ class Factor:
     column : name in the table.
     label : as a reader writes it.
     code : how formulaic computes it, with {} for the column.
-    category : whether it is one by the formula, whatever it holds.
+    is_category : whether the formula makes it a category, whatever it holds.
     base : the level that the others are compared with.
     """
 
     column: str
     label: str
     code: str = "{}"
-    category: bool = False
+    is_category: bool = False
     base: str | None = None
 
 
 TermFactors = frozenset[Factor]
+Smooth = str | Sequence[str] | Mapping[str, int] | None
+
+
+def factors_of(terms: Iterable[TermFactors]) -> list[Factor]:
+    """Return the factors of terms, each once, in their order."""
+    factors = (factor for term in terms for factor in sorted_factors(term))
+    return list(dict.fromkeys(factors))
+
+
+def columns_of(terms: Iterable[TermFactors]) -> list[str]:
+    """Return the columns of the table that terms use."""
+    return list(dict.fromkeys(factor.column for factor in factors_of(terms)))
+
+
+def sorted_factors(term: TermFactors) -> list[Factor]:
+    """Return the factors of a term by their labels."""
+    return sorted(term, key=lambda factor: factor.label)
 
 
 def parse(formula: str) -> list[TermFactors]:
-    """The terms of a formula, simple ones first; no intercept, which every model has."""
-    if not isinstance(formula, str) or not formula.strip():
-        raise unusable(f"The formula is empty or not text; found {literal(repr(formula))}")
-    if len(formula) > _MOST_CHARACTERS:
-        raise unusable(
-            f"{len(formula)} characters are too many; at most {_MOST_CHARACTERS} are read"
-        )
-    text, names = _as_python(formula)
+    """Return the terms of a formula, simple ones first, without the intercept of every model."""
+    import formulaic
+
+    text = formula if isinstance(formula, str) else ""
     try:
-        terms = [term for term in _expand(ast.parse(text, mode="eval").body, names) if term]
-    except ArgumentError:
-        raise
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise unusable(
-            f"{literal(repr(formula))} cannot be read: is a bracket or an operator missing?"
-        ) from None
-    if not terms:
-        raise unusable(f"{literal(repr(formula))} has no term besides the intercept")
+        # This only reads: nothing of the formula is computed here.
+        tree = formulaic.parser.DefaultFormulaParser().get_ast(text[: _MAX_CHARACTERS + 1])
+        if not 0 < len(text.strip()) <= _MAX_CHARACTERS or _n_products(tree) > _MAX_PRODUCTS:
+            raise _unreadable(formula)
+        parsed = formulaic.Formula(text)
+    except Exception:  # of many kinds: formulaic reports few mistakes as its own errors
+        raise _unreadable(formula) from None
+    # A formula with a left-hand side, or with parts, has terms of other kinds.
+    is_simple = isinstance(parsed, formulaic.formula.SimpleFormula)
+    if not is_simple or not any(map(_is_intercept, parsed)):
+        raise unusable("write only what follows ~, without |, 0 and - 1: the intercept stays")
+    try:
+        terms = [
+            frozenset(map(_factor, term.factors)) for term in parsed if not _is_intercept(term)
+        ]
+    except (SyntaxError, RecursionError, MemoryError):
+        raise _unreadable(formula) from None
+    if not 0 < len(terms) <= _MAX_TERMS:
+        raise _unreadable(formula)
     return sorted(terms, key=len)
 
 
-def smoothed(terms: list[TermFactors], smooth: Any) -> list[TermFactors]:
-    """The terms with natural splines for the columns named in `smooth`, which are added where no
-    term has them.
-    """
-    found = terms
-    for column, df in _smooth_columns(smooth).items():
-        spline = Factor(column, f"s({column})", _spline_code(df))
-        swapped = [
-            frozenset(spline if f == Factor(column, column) else f for f in term) for term in found
-        ]
-        found = (
-            swapped if any(spline in term for term in swapped) else [frozenset([spline]), *swapped]
+def _n_products(node: ASTNode | Token) -> float:
+    """Return how many terms formulaic makes of a formula before it drops repeated ones."""
+    # Names and numbers have no arguments.
+    arguments = getattr(node, "args", ())
+    if not arguments:
+        return 1
+    counts = [_n_products(argument) for argument in arguments]
+    symbol = node.operator.symbol
+    if symbol in ("**", "^"):
+        power = str(arguments[1])
+        is_small = power in map(str, range(1, _MAX_POWER + 1))
+        return counts[0] ** int(power) if is_small else math.inf
+    if symbol in ("+", "-", "~"):
+        return sum(counts)
+    # An interaction has the products alone, other operators also the terms themselves.
+    return math.prod(count if symbol == ":" else 1 + count for count in counts)
+
+
+def _is_intercept(term: Term) -> bool:
+    """Whether a term of formulaic is the 1 of the intercept."""
+    return [(factor.expr, factor.eval_method.value) for factor in term.factors] == [
+        ("1", "literal")
+    ]
+
+
+def _factor(factor: FormulaicFactor) -> Factor:
+    """Return a factor of formulaic as a column, or a function of one."""
+    # formulaic has not to compute anything: the text is the name, whatever it contains.
+    if factor.eval_method.value == "lookup":
+        return Factor(factor.expr, factor.expr)
+    # Quoted names get a stand-in that Python can read.
+    quoted: dict[str, str] = {}
+
+    def stand_in(match: re.Match[str]) -> str:
+        name = f"quoted{len(quoted)}_"
+        quoted[name] = match[1]
+        return name
+
+    expression = _QUOTED.sub(stand_in, factor.expr)
+    return _read(ast.parse(expression, mode="eval").body, quoted)
+
+
+def _read(
+    node: ast.expr,
+    quoted: Mapping[str, str],
+) -> Factor:
+    """Return a column, or a function of one."""
+    if isinstance(node, ast.Name):
+        column = quoted.get(node.id, node.id)
+        return Factor(column, column)
+    name = ""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+    if not isinstance(node, ast.Call) or name not in (*FUNCTIONS, "C"):
+        raise unusable(
+            f"{shown(ast.unparse(node))} is neither a column nor a function of one; functions: "
+            f"{_FUNCTION_NAMES}"
         )
-    return sorted(found, key=len)
+    defaults = FUNCTIONS[name].defaults if name in FUNCTIONS else {"base": 0}
+    options = _options(node, name, list(defaults), quoted)
+    inner = _read(node.args[0], quoted)
+    settings = "".join(f", {option}={value}" for option, value in options.items())
+    label = f"{name}({inner.label}{settings})"
+    # A category has no logarithm, and a logarithm no levels.
+    if inner.is_category or (name == "C" and inner.label != inner.column):
+        raise unusable(f"{name} cannot take {shown(inner.label)}: C takes a column, others numbers")
+    if name == "C":
+        base = str(options["base"]) if options else None
+        return Factor(inner.column, label, is_category=True, base=base)
+    code = FUNCTIONS[name].code.format(inner.code, **{**defaults, **options})
+    return Factor(inner.column, label, code)
 
 
-def _smooth_columns(smooth: Any) -> dict[str, int]:
-    """ "age", ("age", "iq=4") or {"age": 4} → degrees of freedom of each."""
+def _options(
+    call: ast.Call,
+    name: str,
+    allowed: list[str],
+    quoted: Mapping[str, str],
+) -> dict[str, object]:
+    """Return the options of a call by name: whole numbers, and the base of a category as text."""
+    # Surplus and repeated options are missed here, and then counted below.
+    arguments = dict(zip(allowed, call.args[1:], strict=False))
+    arguments |= {str(keyword.arg): keyword.value for keyword in call.keywords}
+    options: dict[str, object] = {}
+    for option, node in arguments.items():
+        # The base of a category may be written with or without quotation marks.
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Name):
+            value = quoted.get(node.id, node.id)
+        if option == "base" and isinstance(value, str | int | float):
+            options[option] = cell_text(value)
+        # True is a whole number to Python, and no degree to anybody.
+        elif option in _SMALLEST and type(value) is int and _SMALLEST[option] <= value <= _MAX_DF:
+            options[option] = value
+    n_arguments = len(call.args) + len(call.keywords)
+    if n_arguments != 1 + len(options) or not set(options) <= set(allowed):
+        listed = ", ".join(allowed) or "none"
+        raise unusable(
+            f"{name} takes a column, and these options: {listed} (base is a level, df a whole "
+            f"number from 2 to {_MAX_DF}, degree one from 1 to {_MAX_DF})"
+        )
+    return options
+
+
+def smoothed(
+    terms: list[TermFactors],
+    smooth: Smooth,
+) -> list[TermFactors]:
+    """Return the terms with natural splines for the columns of `smooth`.
+
+    Columns that no term has are added.
+    """
+    for column, df in _smooth_columns(smooth).items():
+        plain = Factor(column, column)
+        spline = Factor(column, f"s({column})", FUNCTIONS["cr"].code.format("{}", df=df))
+        if not any(plain in term for term in terms):
+            # A column to smooth need not be in the formula.
+            terms = [frozenset([plain]), *terms]
+        terms = [
+            frozenset(spline if factor == plain else factor for factor in term) for term in terms
+        ]
+    return sorted(terms, key=len)
+
+
+def _smooth_columns(smooth: Smooth) -> dict[str, int]:
+    """Return the degrees of freedom of columns given as "age", ("age", "iq=4") or {"age": 4}."""
     if smooth is None:
         return {}
     if isinstance(smooth, Mapping):
-        pairs = [(str(column), df) for column, df in smooth.items()]
+        pairs = [(str(column), str(df)) for column, df in smooth.items()]
     else:
-        listed = [smooth] if isinstance(smooth, str) else list(smooth)
-        parts = [str(one).partition("=") for one in listed]
-        pairs = [(name.strip(), df.strip() if equals else SMOOTH_DF) for name, equals, df in parts]
-    found = {}
+        texts = [smooth] if isinstance(smooth, str) else smooth
+        splits = [str(text).partition("=") for text in texts]
+        pairs = [
+            (column.strip(), df.strip() if equals else str(SMOOTH_DF))
+            for column, equals, df in splits
+        ]
+    degrees: dict[str, int] = {}
     for column, df in pairs:
-        if not str(df).isdecimal() or not 2 <= int(df) <= _MOST_DF:
-            expected = (
-                f"columns, each with 2 to {_MOST_DF} degrees of freedom, e.g. 'age' or 'age=4'"
+        if not df.isdecimal() or not 2 <= int(df[:9]) <= _MAX_DF:
+            raise ArgumentError(
+                "smooth",
+                f"must be columns, each with 2 to {_MAX_DF} degrees of freedom, such as 'age' or "
+                f"'age=4'; found {shown(smooth)}",
             )
-            raise ArgumentError("smooth", smooth, expected)
-        found[column] = int(df)
-    return found
+        degrees[column] = int(df)
+    return degrees
 
 
-def _spline_code(df: int) -> str:
-    return f"cr({{}}, df={df}, constraints='center')"
+def _unreadable(formula: str) -> ArgumentError:
+    return unusable(
+        f"{shown(formula)} cannot be read: join columns, and functions of columns "
+        f"({_FUNCTION_NAMES}), by + : * or **, in at most {_MAX_TERMS} terms"
+    )
 
 
-def _as_python(formula: str) -> tuple[str, dict[str, str]]:
-    """The formula in Python's operators, and its names of columns by what stands for them."""
-    tokens: list[str] = []
-    names: dict[str, str] = {}
-    place = 1 if (start := formula.lstrip()).startswith("~") else 0
-    formula = start
-    while place < len(formula):
-        match = _TOKEN.match(formula, place)
-        if match is None:
-            character = formula[place]
-            hint = {
-                "~": "the loadings are on the left: write only what follows ~",
-                "-": "terms cannot be removed, and the intercept stays",
-                ".": "columns are named one by one",
-            }.get(character, "use columns, +, :, *, **, and " + ", ".join(FUNCTIONS))
-            raise unusable(f"{literal(repr(character))} cannot be used in a formula: {hint}")
-        place = match.end()
-        rest = formula[place:].lstrip()
-        token = match.group()
-        if match["quoted"] or (match["name"] and not rest.startswith(("(", "="))):
-            key = f"column{len(names)}_"
-            names[key] = token.strip("`")
-            token = key
-        tokens.append(_OPERATORS.get(token, token))
-    return " ".join(token for token in tokens if token.strip()), names
-
-
-def _expand(node: ast.expr, names: Mapping[str, str]) -> list[TermFactors]:
-    """The terms that a part of the formula stands for, each once, in order; the empty one is the
-    intercept.
-    """
-    if isinstance(node, ast.BinOp):
-        left = _expand(node.left, names)
-        if isinstance(node.op, ast.Pow):
-            power = node.right.value if isinstance(node.right, ast.Constant) else None
-            if type(power) is not int or not 1 <= power <= 4:
-                raise unusable("after ** a formula has a number from 1 to 4")
-            return reduce(_crossed, [left] * power)
-        right = _expand(node.right, names)
-        if isinstance(node.op, ast.BitOr):
-            return _limited([*left, *right])
-        if isinstance(node.op, ast.BitAnd):
-            return _crossed(left, right)
-        if isinstance(node.op, ast.MatMult):
-            return _limited([a | b for a, b in product(left, right)])
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        if node.value == 1:
-            return [frozenset()]
-        raise unusable(f"{node.value} is not a term; the intercept stays")
-    if isinstance(node, ast.Name | ast.Call):
-        return [frozenset([_factor(node, names)])]
-    raise unusable("a formula joins columns and functions of them by +, :, * and **")
-
-
-def _crossed(left: list[TermFactors], right: list[TermFactors]) -> list[TermFactors]:
-    return _limited([*left, *right, *(a | b for a, b in product(left, right))])
-
-
-def _limited(terms: Sequence[TermFactors]) -> list[TermFactors]:
-    once = list(dict.fromkeys(terms))
-    if len(once) > _MOST_TERMS:
-        raise unusable(f"the formula has more than {_MOST_TERMS} terms")
-    return once
-
-
-def _factor(node: ast.expr, names: Mapping[str, str]) -> Factor:
-    if isinstance(node, ast.Name) and node.id in names:
-        return Factor(names[node.id], names[node.id])
-    if (
-        not isinstance(node, ast.Call)
-        or not isinstance(node.func, ast.Name)
-        or node.func.id not in FUNCTIONS
-    ):
-        name = literal(getattr(getattr(node, "func", node), "id", "this"))
-        raise unusable(f"{name} is not a function of formulas, which are {', '.join(FUNCTIONS)}")
-    function = node.func.id
-    known = FUNCTIONS[function]
-    if not node.args or len(node.args) > 2 or (len(node.args) == 2 and not known):
-        raise unusable(f"{function} takes a column{' and options' if known else ''}")
-    inner = _factor(node.args[0], names)
-    pairs = [
-        *zip(known, node.args[1:], strict=False),
-        *((word.arg, word.value) for word in node.keywords),
-    ]
-    options: dict[str, Any] = {}
-    for option, value in pairs:
-        # the base of a category may be written with or without quotation marks
-        given = (
-            names.get(value.id) if isinstance(value, ast.Name) else getattr(value, "value", None)
-        )
-        if option is None or option not in known or option in options:
-            raise unusable(
-                f"{function} has no option {literal(option)}; its options: {', '.join(known) or 'none'}"
-            )
-        if known[option] is str:
-            if not isinstance(given, str | int | float):
-                raise unusable(f"{option} of {function} is a level, such as {option}=control")
-            given = cell_text(given)
-        elif type(given) is not int or not 1 <= given <= _MOST_DF:
-            raise unusable(f"{option} of {function} is a whole number from 1 to {_MOST_DF}")
-        options[option] = given
-    shown = "".join(f", {option}={value}" for option, value in options.items())
-    label = f"{function}({inner.label}{shown})"
-    if function == "C":
-        if inner != Factor(inner.column, inner.column):
-            raise unusable(f"C takes an unchanged column, not {literal(inner.label)}")
-        return Factor(
-            inner.column, label if options else f"C({inner.label})", "{}", True, options.get("base")
-        )
-    if inner.category:
-        raise unusable(f"{function} takes numbers, not the category {literal(inner.label)}")
-    if function == "cr":
-        code = _spline_code(max(2, options.get("df", SMOOTH_DF)))
-    elif function == "bs":
-        code = f"bs({{}}, df={options.get('df', 4)}, degree={options.get('degree', 3)}, extrapolation='extend')"
-    elif function == "poly":
-        code = f"poly({{}}, degree={options.get('degree', 2)})"
-    else:
-        code = f"{function}({{}})"
-    return Factor(inner.column, label, code.format(inner.code))
-
-
-def unusable(text: str) -> ArgumentError:
-    """The formula cannot be used; the text says why."""
-    return ArgumentError("formula", None, f"{{formula}}: {text}")
+def unusable(message: str) -> ArgumentError:
+    """Return the error of a formula that cannot be used."""
+    return ArgumentError("formula", message)

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from icofactor.assessment.associations._associate import group_labels, loadings_of
-from icofactor.assessment.associations.design import (
-    RegressionDesign,
-    complete_rows,
-    row_names,
-    rows_of,
+from icofactor.assessment.associations.design import RegressionDesign
+from icofactor.assessment.associations.formula import (
+    Smooth,
+    columns_of,
+    parse,
+    smoothed,
+    unusable,
 )
-from icofactor.assessment.associations.formula import parse, smoothed, unusable
+from icofactor.assessment.associations.loadings import read_loadings
 from icofactor.assessment.associations.regression import Groups
+from icofactor.assessment.associations.tables import (
+    GroupLabels,
+    Table,
+    complete_rows,
+    group_labels,
+    names_where,
+    read_columns,
+    row_names,
+    take_rows,
+)
 from icofactor.cohort.problems import some
-from icofactor.errors import ArgumentError, Phrase, literal
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.tables import cell_text, is_number
 
-_LEAST_OVER = 10
-"""Rows that a reference has beyond the columns of its model."""
+if TYPE_CHECKING:
+    from icofactor.estimator.estimator import CorticalFactorization
+
+# Rows that a reference must have beyond the columns of its model.
+_MIN_RESIDUAL_ROWS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +67,8 @@ class NormativeScores:
     >>> import numpy as np, icofactor as ico
     >>> age, loadings = np.arange(20.0, 60), np.random.default_rng(0).normal(size=(40, 2))
     >>> table = {"age": age, "group": np.repeat(["control", "patient"], 20)}
-    >>> found = ico.normative_scores(loadings, table, "age", reference="group=control")
-    >>> found.scores.shape, found.outside[-1]  # the oldest person is older than all controls
+    >>> norms = ico.normative_scores(loadings, table, "age", reference="group=control")
+    >>> norms.scores.shape, norms.outside[-1]  # the oldest person is older than all controls
     ((40, 2), 'age')
     """
 
@@ -77,17 +92,16 @@ class NormativeScores:
 
 
 def normative_scores(
-    loadings: Any,
-    table: Any,
+    loadings: ArrayLike | CorticalFactorization,
+    table: Table,
     formula: str = "age + sex",
     *,
     reference: str | Sequence[bool],
-    groups: Any = None,
-    smooth: Any = None,
+    groups: GroupLabels = None,
+    smooth: Smooth = None,
     missing_covariates: str = "raise",
 ) -> NormativeScores:
-    """Compute W-scores of loadings or maps: deviations from a reference group of the same age and
-    sex.
+    """Compute W-scores: deviations from a reference group of the same age and sex.
 
     Parameters
     ----------
@@ -120,132 +134,138 @@ def normative_scores(
     >>> group = np.repeat(["control", "patient"], 40)
     >>> loadings = (0.1 * age + rng.normal(size=80) - 3 * (group == "patient"))[:, None]
     >>> table = {"age": age, "sex": sex, "group": group}
-    >>> found = ico.normative_scores(loadings, table, reference="group=control")
-    >>> bool(found.scores[40:].mean() < -2)
+    >>> norms = ico.normative_scores(loadings, table, reference="group=control")
+    >>> bool(norms.scores[40:].mean() < -2)
     True
     """
-    Y, names, _ = loadings_of(loadings)
-    n = len(Y)
-    columns = rows_of(table, n)
-    apart = reference.partition("=")[0].strip() if isinstance(reference, str) else None
+    outcomes = read_loadings(loadings)
+    n_rows = len(outcomes.values)
+    columns = read_columns(table, n_rows)
+    # Everybody in the reference has the same value in the column that defines it.
+    defining = reference.partition("=")[0].strip() if isinstance(reference, str) else None
     terms = [
-        term
-        for term in smoothed(parse(formula), smooth)
-        if apart not in {factor.column for factor in term}
+        term for term in smoothed(parse(formula), smooth) if defining not in columns_of([term])
     ]
     if not terms:
+        raise unusable(f"has no term besides {defining}, which defines the reference")
+    labels, complete = group_labels(groups, columns, n_rows, missing_covariates)
+    complete &= complete_rows(columns, columns_of(terms), n_rows, missing_covariates)
+    in_reference = _reference(reference, columns, n_rows)
+    fitted = np.flatnonzero(in_reference & complete)
+    design = RegressionDesign.of(terms, take_rows(columns, fitted))
+    n_columns = design.X.shape[1]
+    if len(fitted) < n_columns + _MIN_RESIDUAL_ROWS:
         raise ArgumentError(
-            "formula",
-            formula,
-            f"a formula with terms other than {literal(apart)}, which defines the reference",
+            "reference",
+            f"must have at least {n_columns + _MIN_RESIDUAL_ROWS} rows, for {n_columns} columns of "
+            f"the model; found {len(fitted)}",
         )
-    used = list(
-        dict.fromkeys(
-            factor.column for term in terms for factor in sorted(term, key=lambda f: f.label)
-        )
-    )
-    labels, grouped = group_labels(groups, columns, n, missing_covariates)
-    known = complete_rows(columns, used, n, missing_covariates) & grouped
-    healthy = _reference(reference, columns, n)
-    fitted = np.flatnonzero(healthy & known)
-    design = RegressionDesign.of(
-        terms, {name: [values[i] for i in fitted] for name, values in columns.items()}
-    )
-    p = design.X.shape[1]
-    if len(fitted) < p + _LEAST_OVER:
-        found = Phrase(f"{len(fitted)} rows for {p} columns of the model")
-        raise ArgumentError("reference", found, f"a group of at least {p + _LEAST_OVER} rows")
-    outside = np.full(n, "", dtype=object)
-    possible = known.copy()
-    rows = np.flatnonzero(known)
-    for variable in dict.fromkeys(design.variables.values()):
-        beyond, cells = np.zeros(n, dtype=bool), [columns[variable.column][i] for i in rows]
-        if variable.levels is None and (
-            wrong := [
-                i for i, cell in zip(rows, cells, strict=True) if not is_number(cell_text(cell))
-            ]
-        ):
-            who, name = row_names(columns, n), literal(repr(variable.column))
-            raise unusable(
-                f"{name} contains numbers in the reference, but not in {some([who[i] for i in wrong], 10)}"
-            )
-        beyond[rows] = variable.outside(cells)
-        if variable.levels is not None:
-            possible &= ~beyond
-        for i in np.flatnonzero(beyond):
-            outside[i] = ", ".join(filter(None, [outside[i], variable.column]))
+    outside, possible = _outside(design, columns, complete)
     rows = np.flatnonzero(possible)
-    expected, scores = np.full(Y.shape, np.nan), np.full(Y.shape, np.nan)
+    Y = outcomes.values
     Q, R = np.linalg.qr(design.X)
-    b = np.linalg.solve(R, Q.T @ Y[fitted])
-    residual = Y[fitted] - design.X @ b
+    coefficients = np.linalg.solve(R, Q.T @ Y[fitted])
+    residual = Y[fitted] - design.X @ coefficients
     squares = np.square(residual).sum(axis=0)
-    deviation = np.sqrt(squares / (len(fitted) - p))
-    expected[rows] = (
-        design.at({name: [values[i] for i in rows] for name, values in columns.items()}) @ b
-    )
+    n_free = len(fitted) - n_columns
+    deviation = np.sqrt(squares / n_free)
+    expected = np.full(Y.shape, np.nan)
+    scores = np.full(Y.shape, np.nan)
+    expected[rows] = design.at(take_rows(columns, rows)) @ coefficients
+    # Scores of reference people come from models without any of their scans.
+    people = Groups.of(labels[fitted])
     with np.errstate(divide="ignore", invalid="ignore"):
-        scores[rows] = np.where(deviation > 0, (Y[rows] - expected[rows]) / deviation, np.nan)
-        people = Groups.of(np.arange(len(fitted)) if labels is None else labels[fitted])
+        scores[rows] = (Y[rows] - expected[rows]) / deviation
         for person in range(len(people.sizes)):
-            own = np.flatnonzero(people.codes == person)
-            if len(own) >= len(fitted) - p:
+            members = np.flatnonzero(people.codes == person)
+            # Without this person, too few rows remain for a model.
+            if len(members) >= n_free:
                 continue
-            without = np.linalg.lstsq(
-                np.eye(len(own)) - Q[own] @ Q[own].T, residual[own], rcond=None
-            )[0]
-            spread = np.sqrt(
-                (squares - (residual[own] * without).sum(axis=0)) / (len(fitted) - len(own) - p)
-            )
-            scores[fitted[own]] = np.where(deviation > 0, without / spread, np.nan)
-            expected[fitted[own]] = Y[fitted[own]] - without
+            # What a fit to the other people says of these rows, without fitting again: residuals
+            # times (I − H)⁻¹, H being their part of the hat matrix.
+            leverage = Q[members] @ Q[members].T
+            own_residual = residual[members]
+            difference = np.linalg.lstsq(np.eye(len(members)) - leverage, own_residual)[0]
+            other_squares = squares - (own_residual * difference).sum(axis=0)
+            member_rows = fitted[members]
+            scores[member_rows] = difference / np.sqrt(other_squares / (n_free - len(members)))
+            expected[member_rows] = Y[member_rows] - difference
+    # Loadings that do not vary have no scores.
+    scores[:, ~(deviation > 0)] = np.nan
+    remarks = (
+        (
+            "outside the reference's range, so their scores are extrapolated",
+            (outside != "") & possible,
+        ),
+        (
+            "of a level that the reference does not have, so they have no scores",
+            complete & ~possible,
+        ),
+        ("without scores, because a covariate is missing", ~complete),
+    )
     return NormativeScores(
         scores,
         expected,
         deviation,
-        healthy,
+        in_reference,
         outside,
-        tuple(names),
-        _notes(columns, n, known, possible, outside),
+        tuple(outcomes.names),
+        tuple(f"{text}: {names_where(columns, flags)}" for text, flags in remarks if flags.any()),
     )
 
 
-def _reference(reference: Any, table: Mapping[str, Sequence[Any]], n: int) -> np.ndarray:
-    if not isinstance(reference, str):
-        chosen = np.asarray(reference)
-        if chosen.shape != (n,) or chosen.dtype != bool:
-            raise ArgumentError(
-                "reference", Phrase(f"shape {chosen.shape}"), "'COLUMN=VALUE', or one bool per row"
-            )
-        return chosen
-    column, equals, value = reference.partition("=")
-    if not equals or column.strip() not in table:
-        known = ", ".join(name for name in table if name != "participant_id")
-        form = f"of the form COLUMN=VALUE, e.g. group=control; columns: {known}"
-        raise ArgumentError("reference", reference, literal(form))
-    cells = [cell_text(cell) for cell in table[column.strip()]]
-    chosen = np.array([cell == cell_text(value.strip()) for cell in cells])
-    if not chosen.any():
+def _outside(
+    design: RegressionDesign,
+    columns: Table,
+    complete: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return in which columns each row is outside the reference, and which rows can have scores."""
+    outside = np.full(len(complete), "", dtype=object)
+    possible = complete.copy()
+    rows = np.flatnonzero(complete)
+    names = row_names(columns, len(complete))
+    for variable in dict.fromkeys(design.variables.values()):
+        cells = [columns[variable.column][row] for row in rows.tolist()]
+        if variable.levels is None:
+            wrong = [
+                names[row]
+                for row, cell in zip(rows, cells, strict=True)
+                if not is_number(cell_text(cell))
+            ]
+            if wrong:
+                raise unusable(
+                    f"{shown(variable.column)} contains numbers in the reference, but not in "
+                    f"{some(wrong, 10)}"
+                )
+        beyond = rows[variable.outside(cells)]
+        for row in beyond:
+            outside[row] = ", ".join(filter(None, [outside[row], variable.column]))
+        # Numbers can be extrapolated, levels cannot.
+        if variable.levels is not None:
+            possible[beyond] = False
+    return outside, possible
+
+
+def _reference(
+    reference: str | Sequence[bool],
+    columns: Table,
+    n_rows: int,
+) -> np.ndarray:
+    """Return which rows are in the reference group."""
+    if isinstance(reference, str):
+        column, _, value = map(str.strip, reference.partition("="))
+        level = cell_text(value)
+        cells = [cell_text(cell) for cell in columns.get(column, ())]
+        flags = np.array([cell == level for cell in cells], dtype=bool)
+        expected = f"COLUMN=VALUE, such as group=control, of one of {', '.join(columns)}"
+        if cells:
+            expected = f"COLUMN=VALUE; values of {column}: {some(sorted(set(cells)), 20)}"
+    else:
+        flags = np.asarray(reference)
+        expected = f"COLUMN=VALUE, or one bool for each of {n_rows} rows"
+    if flags.shape != (n_rows,) or flags.dtype != bool or not flags.any():
         raise ArgumentError(
-            "reference", reference, f"a value in that column: {some(sorted(set(cells)), 20)}"
+            "reference",
+            f"must be {expected}; found {shown(reference)}",
         )
-    return chosen
-
-
-def _notes(
-    table: Mapping[str, Sequence[Any]],
-    n: int,
-    known: np.ndarray,
-    possible: np.ndarray,
-    outside: np.ndarray,
-) -> tuple[str, ...]:
-    who = row_names(table, n)
-    beyond = [who[i] for i in np.flatnonzero((outside != "") & possible)]
-    unknown = [who[i] for i in np.flatnonzero(known & ~possible)]
-    missing = [who[i] for i in np.flatnonzero(~known)]
-    texts = (
-        (beyond, "outside the reference's range, so their scores are extrapolated"),
-        (unknown, "of a level that the reference does not have, so they have no scores"),
-        (missing, "without scores, because a covariate is missing"),
-    )
-    return tuple(f"{text}: {', '.join(names)}" for names, text in texts if names)
+    return flags

@@ -1,8 +1,8 @@
-"""What `associate` found: tables, and what figures of it need."""
+"""The result of `associate`: its tables, and what figures of it need."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,13 +10,41 @@ import numpy as np
 from scipy import stats
 
 from icofactor.assessment.associations.design import RegressionDesign
-from icofactor.assessment.associations.regression import Regression
-from icofactor.errors import ArgumentError
+from icofactor.assessment.associations.regression import Regression, Test
+from icofactor.errors import ArgumentError, shown
 from icofactor.io.tables import cell_text
 
-Table = Mapping[str, np.ndarray]
+TestTable = Mapping[str, np.ndarray]
+
+# Of confidence intervals.
 LEVEL = 0.95
-"""Of confidence intervals."""
+
+
+def half_interval(test: Test) -> np.ndarray:
+    """Return half the width of the confidence interval of each estimate."""
+    return stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se
+
+
+def columns_of_tests(
+    components: Sequence[str],
+    kind: str,
+    name: str,
+    test: Test,
+) -> dict[str, np.ndarray]:
+    """Return columns that all tables of tests have, with one row per component.
+
+    `kind` is the column of `name`: "term" or "column".
+    """
+    half = half_interval(test)
+    return {
+        "component": np.array(components),
+        kind: np.array([name] * len(components)),
+        "estimate": test.estimate,
+        "se": test.se,
+        "ci_low": test.estimate - half,
+        "ci_high": test.estimate + half,
+        "df_residual": test.df_residual,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,18 +88,20 @@ class Associations:
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(30, 2, mesh="fsaverage3")
     >>> loadings = cohort.truth.loadings
-    >>> found = ico.associate(loadings, cohort.participants, "age + sex", n_permutations=99)
-    >>> found.table["term"].tolist()
+    >>> people = cohort.participants
+    >>> associations = ico.associate(loadings, people, "age + sex", n_permutations=99)
+    >>> associations.table["term"].tolist()
     ['age', 'age', 'sex', 'sex']
-    >>> found.effects(cohort.truth.components)["age"].shape  # the change per year on the cortex
+    >>> maps = associations.effects(cohort.truth.components)
+    >>> maps["age"].shape  # the change per year on the cortex
     (642,)
-    >>> found.expected("sex").values.tolist(), found.adjusted("age")[1].shape
+    >>> associations.expected("sex").values.tolist(), associations.adjusted("age")[1].shape
     (['F', 'M'], (30, 2))
     """
 
-    table: Table
-    contrasts: Table
-    coefficients: Table
+    table: TestTable
+    contrasts: TestTable
+    coefficients: TestTable
     notes: tuple[str, ...]
     settings: Mapping[str, Any]
     design: RegressionDesign
@@ -79,8 +109,12 @@ class Associations:
     rows: np.ndarray
     directions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def effects(self, components: np.ndarray, which: slice = slice(None)) -> dict[str, np.ndarray]:
-        """Maps of the effects with one degree of freedom: Σ estimate × component.
+    def effects(
+        self,
+        components: np.ndarray,
+        which: slice = slice(None),
+    ) -> dict[str, np.ndarray]:
+        """Compute maps of the effects with one degree of freedom: Σ estimate × component.
 
         Parameters
         ----------
@@ -96,8 +130,12 @@ class Associations:
         """Columns of the table that the model uses."""
         return tuple(dict.fromkeys(variable.column for variable in self.design.variables.values()))
 
-    def expected(self, column: str, n_points: int = 50) -> Expected:
-        """Loadings that the model expects along a column, averaged over the other columns of the
+    def expected(
+        self,
+        column: str,
+        n_points: int = 50,
+    ) -> Expected:
+        """Compute the loadings that the model expects along a column, averaged over the other columns of the
         cohort.
 
         Parameters
@@ -113,18 +151,19 @@ class Associations:
             With `values`, and `mean`, `low` and `high` of shape (n_values, n_components); low and
             high are 95 % limits.
         """
-        found = [
-            variable for variable in self.design.variables.values() if variable.column == column
-        ]
-        if not found:
-            raise ArgumentError("column", column, "one of " + ", ".join(map(repr, self.columns)))
-        lowest, highest, levels = found[0].lowest, found[0].highest, found[0].levels
-        values = np.linspace(lowest, highest, n_points) if levels is None else np.array(levels)
-        tests = [self.fit.test(one[None]) for one in self.design.averages(column, values.tolist())]
+        variables = {variable.column: variable for variable in self.design.variables.values()}
+        if column not in variables:
+            raise ArgumentError(
+                "column", f"must be one of {', '.join(variables)}; found {shown(column)}"
+            )
+        variable = variables[column]
+        if variable.levels is None:
+            values = np.linspace(variable.lowest, variable.highest, n_points)
+        else:
+            values = np.array(variable.levels)
+        tests = [self.fit.test(row[None]) for row in self.design.averages(column, values.tolist())]
         mean = np.stack([test.estimate for test in tests])
-        half = np.stack(
-            [stats.t.ppf((1 + LEVEL) / 2, test.df_residual) * test.se for test in tests]
-        )
+        half = np.stack([half_interval(test) for test in tests])
         return Expected(values, mean, mean - half, mean + half)
 
     def adjusted(self, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -133,37 +172,37 @@ class Associations:
         Adjusted loadings, of shape (n_rows, n_components), are the expected loading at this value
         plus the residual of the row. Plot them with `expected`.
         """
-        curve, cells = self.expected(column), self.design.table[column]
+        curve = self.expected(column)
+        cells = self.design.table[column]
+        # Between the values of the curve, the expected loading is interpolated.
         if curve.values.dtype.kind == "f":
-            own = np.array([float(cell) for cell in cells])
-            fitted = np.stack([np.interp(own, curve.values, mean) for mean in curve.mean.T], axis=1)
+            values = np.array([float(cell) for cell in cells])
+            columns = [np.interp(values, curve.values, mean) for mean in curve.mean.T]
+            fitted = np.stack(columns, axis=1)
         else:
-            own = np.array([cell_text(cell) for cell in cells])
-            fitted = curve.mean[[curve.values.tolist().index(cell) for cell in own]]
-        return own, fitted + self.fit.residuals
+            values = np.array([cell_text(cell) for cell in cells])
+            levels = curve.values.tolist()
+            fitted = curve.mean[[levels.index(level) for level in values]]
+        return values, fitted + self.fit.residuals
 
     @property
     def p_shown(self) -> np.ndarray:
         """p of each test, terms before contrasts: corrected over components, or theoretical without
         permutations.
         """
-        tables = (self.table, self.contrasts)
-        p = [
-            np.where(np.isnan(t["p_corrected"]), t["p_theory"], t["p_corrected"])
-            for t in tables
-            if len(t["term"])
-        ]
-        return np.concatenate(p) if p else np.array([])
+        # Terms before contrasts, as in `lines`.
+        p_corrected = np.concatenate([self.table["p_corrected"], self.contrasts["p_corrected"]])
+        p_theory = np.concatenate([self.table["p_theory"], self.contrasts["p_theory"]])
+        return np.where(np.isnan(p_corrected), p_theory, p_corrected)
 
     @property
     def lines(self) -> list[str]:
         """One line per test, as text."""
+        names = ("component", "term", "statistic", "value")
         tests = [
-            (component, term, statistic, value)
-            for t in (self.table, self.contrasts)
-            for component, term, statistic, value in zip(
-                t["component"], t["term"], t["statistic"], t["value"], strict=True
-            )
+            row
+            for table in (self.table, self.contrasts)
+            for row in zip(*(table[name] for name in names), strict=True)
         ]
         return [
             f"{component}  {term}: {statistic} = {value:.2f}, p = {p:.2g}"
@@ -174,6 +213,7 @@ class Associations:
         return "\n".join([*self.lines, *(f"- {note}" for note in self.notes)])
 
 
+# Column of the tables → its description.
 DESCRIPTIONS = {
     "component": "Component of the factorization",
     "term": "Term of the formula, or contrast",
@@ -200,4 +240,3 @@ DESCRIPTIONS = {
     "q_fdr_all": "False discovery rate over components and terms",
     "exchange": "What permutations exchanged",
 }
-"""Column of the tables → what it holds."""

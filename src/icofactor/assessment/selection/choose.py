@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from icofactor.assessment.selection.agreement import (
     MEASURES,
     THIRD_MEASURES,
+    combine_strata,
     deal,
     deal_thirds,
     split_halves,
@@ -29,14 +31,14 @@ from icofactor.assessment.selection.heldout import (
     heldout_full,
     heldout_subjects,
 )
-from icofactor.assessment.selection.nulls import Kept, spun_cohort
+from icofactor.assessment.selection.nulls import spun_cohort
 from icofactor.assessment.selection.recommend import Evidence, other_good, recommend, spread_of
 from icofactor.checks import Whole, check_parameters, check_value
 from icofactor.cohort.adjusted import subject_names
 from icofactor.cohort.measures import measures_of, people_of_rows
 from icofactor.cohort.people import RowGroups, choose_scans
-from icofactor.errors import ArgumentError, Phrase, counted, literal
-from icofactor.estimator.inputs import check_mask, read_input
+from icofactor.errors import ArgumentError, shown
+from icofactor.estimator.inputs import check_executor, check_mask, read_input
 from icofactor.estimator.site_weights import weighted_sites
 from icofactor.factorization.engines import check_engine
 from icofactor.factorization.methods import method_named
@@ -47,16 +49,17 @@ from icofactor.preprocessing.combat import ComBat, as_combat
 from icofactor.preprocessing.confounds import Confounds, unadjusted
 from icofactor.progress import Stages
 
+# Numbers of components that are tried by default, as far as subjects and faces allow.
 DEFAULT_RANKS = range(2, 21)
-"""Numbers of components that are tried where none are given, as far as subjects and faces allow."""
-# first numbers of the seeds, by what is drawn
+
+# First numbers of the keys of random seeds, by what is drawn, and by what is fitted.
 _SPLITS, _FOLDS, _BLOCKS, _NULLS, _NULL_SPLITS, _THIRDS, _NULL_THIRDS = range(7)
-# and of the fits
 _ALL, _HELDOUT, _BICV, _HALVES, _NULL_HALVES, _THIRD_GROUPS, _NULL_THIRD_GROUPS = range(10, 17)
 
 _EXCHANGED = (
-    'The positions of the regions are not known, so "rotated maps" here are maps with values exchanged at random '
-    "between regions. This destroys the similarity of neighbours, and data beat it easily: give the atlas (parcels)."
+    'The positions of the regions are not known, so "rotated maps" here are maps with values '
+    "exchanged at random between regions. This destroys the similarity of neighbours, and data "
+    "beat it easily: give the atlas (--parcels)."
 )
 
 
@@ -71,7 +74,7 @@ def choose_n_components(
     covariates: Sequence[str] = (),
     harmonize: ComBat | str | None = None,
     fit_on: str | None = None,
-    groups: Any = None,
+    groups: str | Sequence[object] | None = None,
     order: str | None = None,
     method: str = "parts",
     center: str = "auto",
@@ -81,6 +84,7 @@ def choose_n_components(
     weights: Any = None,
     random_state: int = 0,
     engine: str = "cpu",
+    executor: Executor | None = None,
     verbose: bool = False,
 ) -> Choice:
     """Choose the number of components by the agreement of split halves.
@@ -131,6 +135,8 @@ def choose_n_components(
         Seed. The numbers of a rank do not depend on the other ranks.
     engine : {"auto", "numpy", "cpu", "jax"}
         As in `CorticalFactorization`.
+    executor : concurrent.futures.Executor, optional
+        Where passes over the maps run, as in `CorticalFactorization.fit`.
     verbose : bool, default=False
         Whether to show progress.
 
@@ -148,55 +154,79 @@ def choose_n_components(
     >>> choice.recommended in (None, 2, 3), len(choice.table["bicv"])
     (True, 2)
     """
-    tried = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
-    chosen = method_named(method)
-    asked, center = center, center_of(center, chosen.scheme.centers, method)
+    candidates = check_settings(ranks, n_splits, n_starts, n_nulls, random_state, level)
+    chosen_method = method_named(method)
+    fitted_center = center_of(center, chosen_method.scheme.centers, method)
     check_engine(engine)
+    check_executor(executor)
     if steps_of(cohort) and (covariates or harmonize is not None):
-        raise ArgumentError(
-            "cohort", None, f"The cohort is already {literal(steps_of(cohort)[-1].done)}"
-        )
+        raise ArgumentError("cohort", f"is already {steps_of(cohort)[-1].done}")
+    # Arrays name no subjects: only reading tells how many there are.
     n_rows = None
     if subject_names(cohort) is None:
         n_rows = read_input(cohort, mesh, hemi)[0].n_subjects
     scans = choose_scans(cohort, fit_on, groups, order, random_state, n_rows=n_rows)
     cohort, confounds = unadjusted(scans.of(cohort))
     maps, placement = read_input(cohort, mesh, hemi)
+    maps = replace(maps, executor=executor)
     sites, weighting = weighted_sites(
         placement.sites, check_mask(placement.mask, placement.sites), weights, placement.hemi
     )
+    # The weights count in every mean over a face.
     placement = replace(placement, sites=sites)
     measures = measures_of(cohort)
     if measures is not None:
-        center = measures.center(center, asked, chosen)
+        fitted_center = measures.center(fitted_center, center, chosen_method)
     n_subjects = maps.n_subjects
+    participants = getattr(cohort, "participants", {})
     if covariates or harmonize is not None:
         names = subject_names(cohort) or tuple(map(str, range(n_subjects)))
-        table, people = people_of_rows(cohort, getattr(cohort, "participants", {}), names)
-        signed = chosen.takes_negative(center)
-        confounds = Confounds.of(table, people, as_combat(harmonize), covariates, not signed)
-    tried = check_subjects(tried, n_subjects, scans.groups, fewer=ranks is None)
-    strata = strata_of(getattr(cohort, "participants", {}), list(stratify), n_subjects)
+        table, people = people_of_rows(cohort, participants, names)
+        nonnegative = not chosen_method.takes_negative(fitted_center)
+        confounds = Confounds.of(table, people, as_combat(harmonize), covariates, nonnegative)
+    candidates = check_subjects(candidates, n_subjects, scans.groups, fewer=ranks is None)
+    strata = strata_of(participants, list(stratify), n_subjects)
     if confounds is not None and confounds.scans is not None:
-        own_codes = confounds.scans.codes
-        codes = np.tile(own_codes, n_subjects // len(own_codes))
-        _, strata = np.unique(strata * (codes.max() + 1) + codes, return_inverse=True)
+        scanners = confounds.scans.codes
+        # Every half and fold needs scans of every scanner, or it cannot be harmonized.
+        strata = combine_strata(strata, np.tile(scanners, n_subjects // len(scanners)))
     stages = Stages(verbose)
     with one_blas_thread():
         with stages.stage("statistics") as show:
-            cohorts = gather(cohort, level, chosen, show, center, confounds, (maps, placement))
-        tried = _check_faces(tried, cohorts.coarse, fewer=ranks is None)
-        fit = Fitter(method, n_starts, random_state, engine)
-        work = _Work(cohorts, fit, n_splits, n_nulls, strata, scans.groups)
-        found = work.evidence(tried, stages)
-        recommended, reasons = recommend(found)
+            cohorts = gather(
+                cohort, level, chosen_method, show, fitted_center, confounds, (maps, placement)
+            )
+        # Only now are the faces known that have sites.
+        candidates = _check_faces(candidates, cohorts.coarse, fewer=ranks is None)
+        search = _Search(
+            cohorts,
+            Fitter(method, n_starts, random_state, engine),
+            candidates,
+            n_splits,
+            n_nulls,
+            strata,
+            scans.groups,
+        )
+        with stages.stage("selection") as show:
+            evidence = search.evidence(show)
+        recommended, reasons = recommend(evidence)
         if recommended is not None:
+            # One rank only: it takes passes over the maps.
             with stages.stage("full size") as show:
-                reasons = (*reasons, work.full_resolution_reason(recommended, show))
-        reasons = reasons if sites.placed else (*reasons, _EXCHANGED)
-    settings = {**work.settings, "ranks": tried, "stratify": list(stratify), **scans.record}
-    settings |= {} if weighting is None else {"weights": weighting}
-    return Choice(_table(found), recommended, reasons, settings, other_good(found, recommended))
+                reasons = (*reasons, search.full_resolution_reason(recommended, show))
+    if not sites.placed:
+        reasons = (*reasons, _EXCHANGED)
+    settings = {
+        **search.settings,
+        "ranks": candidates,
+        "stratify": list(stratify),
+        **scans.record,
+    }
+    if weighting is not None:
+        settings["weights"] = weighting
+    return Choice(
+        _table(evidence), recommended, reasons, settings, other_good(evidence, recommended)
+    )
 
 
 def check_settings(
@@ -207,291 +237,290 @@ def check_settings(
     random_state: int,
     level: int,
 ) -> list[int]:
-    """The ranks to try, in order; refuses settings of `choose_n_components` that no data would fit."""
-    tried = list(DEFAULT_RANKS if ranks is None else ranks)
-    for rank in tried:
-        if not Whole(2).accepts(rank):
-            raise ArgumentError(
-                "ranks",
-                rank,
-                "whole numbers ≥ 2 (one component is the mean map, on which halves always agree)",
-            )
-    if not tried:
-        raise ArgumentError("ranks", [], "the numbers of components to try, e.g. range(2, 21)")
+    """Return the ranks to try, in order; refuse settings that no data would fit."""
+    candidates = list(DEFAULT_RANKS if ranks is None else ranks)
+    if not candidates or not all(map(Whole(2).accepts, candidates)):
+        raise ArgumentError(
+            "ranks",
+            f"must be whole numbers ≥ 2, such as 2-20 (range(2, 21)); found {shown(candidates)}. "
+            "One component is the mean map, on which halves always agree",
+        )
     check_parameters(n_splits=n_splits, n_starts=n_starts, n_nulls=n_nulls, level=level)
     check_value("random_state", random_state, Whole(0))
-    return sorted({int(rank) for rank in tried})
+    return sorted({int(rank) for rank in candidates})
 
 
 def check_subjects(
-    ranks: list[int], n_subjects: int, groups: RowGroups | None = None, fewer: bool = False
+    ranks: list[int],
+    n_subjects: int,
+    groups: RowGroups | None = None,
+    fewer: bool = False,
 ) -> list[int]:
-    """Refuse more components than halves of the subjects, or of their groups, can hold, or leave
-    these out (`fewer`). However unequal the groups are, each half, and what a fold or block leaves,
-    then has as many rows (`RowGroups.deal`).
+    """Return the ranks that halves of the subjects, or of their groups, can hold.
+
+    With `fewer` larger ones are left out, else they are refused. However unequal the groups are,
+    each half, and what a fold or block leaves, then has as many rows (`RowGroups.deal`).
     """
-    if groups is not None:
-        if groups.n < 4:
-            found = f"{{groups}} makes {counted(groups.n, 'group')} of {n_subjects} rows"
-            raise ArgumentError("groups", None, f"{found}; at least 4 are needed, two in each half")
-        if fewer:
-            ranks = [rank for rank in ranks if rank <= groups.n // 2]
-        if ranks[-1] > groups.n // 2:
-            raise ArgumentError(
-                "ranks",
-                ranks[-1],
-                f"at most {groups.n // 2}, the people or other groups in half of {groups.n}",
-            )
-    half = n_subjects // 2
-    if half < 2:
+    # Groups are not divided, so each half has half of the groups.
+    n_units = n_subjects if groups is None else groups.n
+    if n_units < 4:
         raise ArgumentError(
-            "cohort", Phrase(f"{n_subjects}"), "of at least 4 subjects, two in each half"
+            "cohort" if groups is None else "groups",
+            f"at least 4 subjects or groups are needed, two in each half; found {n_units}",
         )
-    if fewer:
-        ranks = [rank for rank in ranks if rank <= half]
-    if ranks[-1] > half:
-        raise ArgumentError(
-            "ranks", ranks[-1], f"at most {half}, the subjects in half of {n_subjects}"
-        )
-    return ranks
+    largest = min(n_units, n_subjects) // 2
+    return _up_to(ranks, largest, fewer, f"the subjects or groups in half of {n_units}")
 
 
-def _check_faces(ranks: list[int], data: Coarse, fewer: bool) -> list[int]:
-    # blocks that are left out take a third of the faces with them
-    n_faces, level = data.stats.n_columns, int(data.design.level)
-    most = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
-    if fewer and most >= ranks[0]:
-        ranks = [rank for rank in ranks if rank <= most]
-    if ranks[-1] > most:
-        where = (
-            f"at most {most}, or {{level}} higher: the maps are on {n_faces} faces of level {level}"
-        )
-        if data.design.sites.regions is not None:
-            where = f"at most {most}: the maps have {n_faces} regions"
-        expected = f"{where}, of which a third is left out at a time"
-        raise ArgumentError("ranks", ranks[-1], expected)
-    return ranks
+def _check_faces(
+    ranks: list[int],
+    data: Coarse,
+    fewer: bool,
+) -> list[int]:
+    """Return the ranks that the faces can hold: blocks take a third of them out."""
+    n_faces = data.stats.n_columns
+    largest = (BLOCK_FOLDS - 1) * n_faces // BLOCK_FOLDS
+    remedy = "the regions"
+    if data.design.sites.regions is None:
+        remedy = f"the faces of level {int(data.design.level)}; a higher --level (level) has more"
+    return _up_to(
+        ranks, largest, fewer and largest >= ranks[0], f"two thirds of {n_faces}, {remedy}"
+    )
+
+
+def _up_to(
+    ranks: list[int],
+    largest: int,
+    fewer: bool,
+    reason: str,
+) -> list[int]:
+    """Return ranks without those that are too large; refuse these unless there may be fewer."""
+    usable = [rank for rank in ranks if rank <= largest]
+    if usable != ranks and not fewer:
+        raise ArgumentError("ranks", f"must be at most {largest}, {reason}; found {ranks[-1]}")
+    return usable
+
+
+Job = tuple[str, Callable[[], np.ndarray]]
 
 
 @dataclass
-class _Work:
-    """All fits of a selection, and what they show."""
+class _Search:
+    """All fits of a selection, and what they show.
+
+    A job makes what all ranks share, such as a half of the subjects, and fits every rank to it.
+    """
 
     cohorts: Cohorts
     fit: Fitter
+    ranks: list[int]
     n_splits: int
     n_nulls: int
     strata: np.ndarray
     groups: RowGroups | None = None
 
     @property
+    def data(self) -> Coarse:
+        """The cohort on the faces."""
+        return self.cohorts.coarse
+
+    @property
     def settings(self) -> dict[str, Any]:
         """How the numbers of components are compared."""
-        data, fit = self.cohorts.coarse, self.fit
-        return {
-            "method": fit.method,
-            "center": data.center,
-            "level": int(data.design.level),
-            "n_subjects": data.n_subjects,
-            "n_faces": data.stats.n_columns,
-            "n_starts": int(fit.n_starts),
-            "tol": fit.tol,
+        settings = {
+            "method": self.fit.method,
+            "center": self.data.center,
+            "level": int(self.data.design.level),
+            "n_subjects": self.data.n_subjects,
+            "n_faces": self.data.stats.n_columns,
+            "n_starts": int(self.fit.n_starts),
+            "tol": self.fit.tol,
             "n_splits": int(self.n_splits),
             "n_nulls": int(self.n_nulls),
-            "random_state": int(fit.seed),
-            **({} if data.measures is None else {"measures": data.measures.record}),
+            "random_state": int(self.fit.seed),
         }
+        if self.data.measures is not None:
+            settings["measures"] = self.data.measures.record
+        return settings
 
-    def _deal(self, n_parts: int, rng: np.random.Generator) -> np.ndarray:
+    def _rng(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng(self.fit.seeds(*key))
+
+    def _deal(
+        self,
+        n_parts: int,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
         return deal(self.strata, n_parts, rng, self.groups)
-
-    def _rng(self, *where: int) -> np.random.Generator:
-        return np.random.default_rng(self.fit.seeds(*where))
-
-    @cached_property
-    def splits(self) -> list[np.ndarray]:
-        return [self._deal(2, self._rng(_SPLITS, i)) for i in range(self.n_splits)]
 
     @cached_property
     def folds(self) -> np.ndarray:
-        n = len(self.strata) if self.groups is None else self.groups.n
-        return self._deal(min(SUBJECT_FOLDS, n), self._rng(_FOLDS))
+        """(n_subjects,) fold of each subject."""
+        n_units = len(self.strata) if self.groups is None else self.groups.n
+        return self._deal(min(SUBJECT_FOLDS, n_units), self._rng(_FOLDS))
 
-    @cached_property
-    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+    def _halves(
+        self,
+        data: Coarse,
+        draw: int,
+        key: int,
+        number: int,
+    ) -> np.ndarray:
+        part = self._deal(2, self._rng(draw, number))
+        return split_halves(data, self.fit, self.ranks, part, key, number)
+
+    def _thirds(
+        self,
+        data: Coarse,
+        draw: int,
+        key: int,
+        number: int,
+    ) -> np.ndarray:
+        part = deal_thirds(self.strata, self._rng(draw, number), self.groups)
+        return third_people(data, self.fit, self.ranks, part, key, number)
+
+    def _null(
+        self,
+        number: int,
+        with_thirds: bool,
+    ) -> np.ndarray:
+        """Return the measures of halves of a null cohort, and then those of thirds."""
+        signed = self.fit.chosen.takes_negative(self.data.center)
+        # Made here and dropped after its fits: null cohorts of many people together would fill
+        # the memory.
+        null = spun_cohort(self.cohorts, self.fit.seeds(_NULLS, number), signed, self.groups)
+        halves = self._halves(null, _NULL_SPLITS, _NULL_HALVES, number)
+        if not with_thirds:
+            return halves
+        thirds = self._thirds(null, _NULL_THIRDS, _NULL_THIRD_GROUPS, number)
+        return np.hstack([halves, thirds])
+
+    def _starts(self) -> list[Job]:
+        """Return jobs on all subjects: one per rank, which takes long."""
+        # All ranks share these statistics, and fits of a rank take as long as other jobs.
+        everyone = self.data.condensed(self.data.everyone, self.fit.scheme)
+        variance = self.data.variance
+
+        def errors(rank: int) -> np.ndarray:
+            error = self.fit(everyone.stats, rank, _ALL).error / variance
+            return np.array([error, *stability(everyone, self.fit, rank)])
+
+        return [("error", lambda rank=rank: errors(rank)) for rank in self.ranks]  # type: ignore[misc]
+
+    def _jobs(self) -> list[Job]:
+        """Return all jobs, those that take longest first."""
+        data = self.data
+        fit = self.fit
+        ranks = self.ranks
+        # Groups of faces are drawn after the parts of the subjects, by the same generator.
         rng = self._rng(_BLOCKS)
-        return self._deal(BLOCK_FOLDS, rng), face_groups(self.cohorts.coarse, rng)
+        parts = self._deal(BLOCK_FOLDS, rng)
+        faces = face_groups(data, rng)
+        # Fewer divisions in thirds than in halves: they only describe the result.
+        n_thirds = max(2, self.n_splits // 4)
+        n_null_thirds = max(2, self.n_nulls // 2)
 
-    @property
-    def n_thirds(self) -> tuple[int, int]:
-        """Divisions into two groups and people in neither, of the data and of null cohorts, one
-        each.
-        """
-        return max(2, self.n_splits // 4), max(2, self.n_nulls // 2)
+        def job(
+            kind: str,
+            function: Callable[..., np.ndarray],
+            *arguments: Any,
+        ) -> Job:
+            return kind, lambda: function(*arguments)
 
-    @cached_property
-    def nulls(self) -> list[Coarse]:
-        method, (_, n_thirds) = self.fit.chosen, self.n_thirds
-        signed = method.takes_negative(self.cohorts.coarse.center)
-
-        def one(q: int) -> Coarse:
-            made = spun_cohort(self.cohorts, self.fit.seeds(_NULLS, q), signed, self.groups)
-            thirds = self._third_parts(_NULL_THIRDS, q) if q < n_thirds else None
-            return Kept.left_of(made, method.scheme, self._null_split(q), thirds)
-
-        return list(in_order(one, range(self.n_nulls)))
-
-    def _null_split(self, q: int) -> np.ndarray:
-        return self._deal(2, self._rng(_NULL_SPLITS, q))
-
-    def _third_parts(self, draw: int, i: int) -> np.ndarray:
-        return deal_thirds(self.strata, self._rng(draw, i), self.groups)
-
-    def _condense(self) -> None:
-        """Make what all ranks share, on all processors, where it needs no people."""
-        data, scheme, n = (
-            self.cohorts.coarse,
-            self.fit.chosen.scheme,
-            self.cohorts.coarse.n_subjects,
-        )
-        if not data.apart or n <= data.stats.n_columns:
-            return
-        halves = [np.flatnonzero(split == half) for split in self.splits for half in (0, 1)]
-        thirds = [self._third_parts(_THIRDS, i) for i in range(self.n_thirds[0])]
-        groups = [np.flatnonzero(part == group) for part in thirds for group in (0, 1)]
-        rest = [
-            np.flatnonzero(part != p)
-            for part in (self.folds, self.blocks[0])
-            for p in np.unique(part)
+        return [
+            *(job("null", self._null, i, i < n_null_thirds) for i in range(self.n_nulls)),
+            *(
+                job("bicv", bicross_validation, data, fit, ranks, parts == p, faces, _BICV, p)
+                for p in np.unique(parts).tolist()
+            ),
+            *(job("split", self._halves, data, _SPLITS, _HALVES, i) for i in range(self.n_splits)),
+            *(job("third", self._thirds, data, _THIRDS, _THIRD_GROUPS, i) for i in range(n_thirds)),
+            *(
+                job("heldout", heldout_subjects, data, fit, ranks, self.folds == f, _HELDOUT, f)
+                for f in np.unique(self.folds).tolist()
+            ),
+            *self._starts(),
         ]
-        for _ in in_order(
-            lambda some: data.condensed(some, scheme), [np.arange(n), *halves, *groups, *rest]
-        ):
-            pass
 
-    # ------------------------------------------------------------------ numbers of one rank
-
-    def _error(self, rank: int) -> np.ndarray:
-        data = self.cohorts.coarse
-        everyone = np.arange(data.n_subjects)
-        stats = data.condensed(everyone, self.fit.chosen.scheme).stats
-        variance = stats.sq_norm if data.apart else data.centred(everyone).variance
-        cophenetic, dispersion = stability(data, self.fit, rank)
-        return np.array([self.fit(stats, rank, _ALL).error / variance, cophenetic, dispersion])
-
-    def _heldout(self, rank: int) -> np.ndarray:
-        return heldout_subjects(self.cohorts.coarse, self.fit, rank, self.folds, _HELDOUT)
-
-    def _bicv(self, rank: int) -> np.ndarray:
-        return bicross_validation(self.cohorts.coarse, self.fit, rank, *self.blocks, _BICV)
-
-    def _split(self, rank: int) -> np.ndarray:
-        cohorts, wheres = (
-            [self.cohorts.coarse] * self.n_splits,
-            [(_HALVES, i) for i in range(self.n_splits)],
-        )
-        return split_halves(cohorts, self.fit, rank, self.splits, wheres)
-
-    def _null(self, rank: int) -> np.ndarray:
-        parts = [self._null_split(q) for q in range(self.n_nulls)]
-        wheres = [(_NULL_HALVES, q) for q in range(self.n_nulls)]
-        return split_halves(self.nulls, self.fit, rank, parts, wheres)
-
-    def _third(self, rank: int) -> np.ndarray:
-        n, _ = self.n_thirds
-        return self._thirds(rank, [self.cohorts.coarse] * n, _THIRDS, _THIRD_GROUPS)
-
-    def _null_third(self, rank: int) -> np.ndarray:
-        _, n = self.n_thirds
-        return self._thirds(rank, self.nulls[:n], _NULL_THIRDS, _NULL_THIRD_GROUPS)
-
-    def _thirds(self, rank: int, cohorts: list[Coarse], draw: int, group: int) -> np.ndarray:
-        parts = [self._third_parts(draw, i) for i in range(len(cohorts))]
-        wheres = [(group, i) for i in range(len(cohorts))]
-        return third_people(cohorts, self.fit, rank, parts, wheres)
-
-    # ------------------------------------------------------------------ all of them
-
-    def evidence(self, ranks: list[int], stages: Stages) -> Evidence:
-        """All numbers of every rank, on all processors; those that take longest first."""
-        makers: dict[str, Callable[[int], np.ndarray]] = {
-            "split": self._split,
-            "null": self._null,
-            "third": self._third,
-            "null_third": self._null_third,
-            "bicv": self._bicv,
-            "heldout": self._heldout,
-            "error": self._error,
-        }
-        jobs = [(kind, rank) for kind in makers for rank in reversed(ranks)]
-        found: dict[str, list[np.ndarray]] = {kind: [] for kind in makers}
-        with stages.stage("nulls"):
-            assert (
-                len(self.nulls) == self.n_nulls
-            )  # made here, on all processors, not by the first of the jobs
-        with stages.stage("selection") as show:
-            self._condense()
-            make = lambda job: makers[job[0]](job[1])
-            for done, ((kind, _), values) in enumerate(
-                zip(jobs, in_order(make, jobs), strict=True), 1
-            ):
-                found[kind].insert(0, values)
-                show(done / len(jobs))
-        stacked = {kind: np.stack(values) for kind, values in found.items()}
-        error, cophenetic, dispersion = stacked.pop("error").T
+    def evidence(self, report: Callable[[float], None]) -> Evidence:
+        """Compute all numbers of every rank, on all processors."""
+        jobs = self._jobs()
+        results: dict[str, list[np.ndarray]] = {}
+        finished = in_order(lambda job: job[1](), jobs)
+        for number, ((kind, _), values) in enumerate(zip(jobs, finished, strict=True), 1):
+            # Results come in the order of the jobs, whichever ends first.
+            results.setdefault(kind, []).append(values)
+            report(number / len(jobs))
+        n_measures = len(MEASURES)
+        nulls = [values[:, n_measures:] for values in results["null"]]
+        errors = np.stack(results["error"])
         return Evidence(
-            np.array(ranks), **stacked, error=error, cophenetic=cophenetic, dispersion=dispersion
+            ranks=np.array(self.ranks),
+            split=np.stack(results["split"], axis=1),
+            null=np.stack([values[:, :n_measures] for values in results["null"]], axis=1),
+            bicv=np.hstack(results["bicv"]),
+            heldout=np.stack(results["heldout"], axis=1),
+            error=errors[:, 0],
+            cophenetic=errors[:, 1],
+            dispersion=errors[:, 2],
+            third=np.stack(results["third"], axis=1),
+            null_third=np.stack([values for values in nulls if values.size], axis=1),
         )
 
-    def full_resolution_reason(self, rank: int, show: Callable[[float], None]) -> str:
-        """The held-out error of the recommended rank where it matters."""
-        share = (
-            1 - heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=show).mean()
-        )
+    def full_resolution_reason(
+        self,
+        rank: int,
+        report: Callable[[float], None],
+    ) -> str:
+        """Return the held-out error of the recommended rank on all sites, as text."""
+        errors = heldout_full(self.cohorts, self.fit, rank, self.folds, _HELDOUT, report=report)
         return (
-            f"Subjects left out of the fit: at full resolution {rank} components explain {100 * share:.1f} % of their "
-            "variance about the other subjects' mean map."
+            f"Subjects left out of the fit: at full resolution {rank} components explain "
+            f"{100 * (1 - errors.mean()):.1f} % of their variance about the other subjects' mean "
+            "map."
         )
 
 
-def _table(found: Evidence) -> dict[str, np.ndarray]:
-    standard_error = lambda x: x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
-    split = dict(zip(MEASURES, found.split.mean(axis=1).T, strict=True))
-    null = dict(zip(MEASURES, found.null.mean(axis=1).T, strict=True))
-    third, null_third = (
-        dict(zip(THIRD_MEASURES, values.mean(axis=1).T, strict=True))
-        for values in (found.third, found.null_third)
-    )
-    reported = (
-        "inner_product",
-        "inner_product_median",
-        "correlation",
-        "ari",
-        "stability_coefficient",
-    )
-    gain = np.full(len(found.ranks), np.nan)
-    gain[1:] = -np.diff(found.error) / np.diff(found.ranks)
+def _table(evidence: Evidence) -> dict[str, np.ndarray]:
+    """Return the table of a choice: one row per rank."""
+
+    def standard_error(values: np.ndarray) -> np.ndarray:
+        return values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+
+    def by_name(
+        names: Sequence[str],
+        values: np.ndarray,
+    ) -> dict[str, np.ndarray]:
+        return dict(zip(names, values.mean(axis=1).T, strict=True))
+
+    split = by_name(MEASURES, evidence.split)
+    null = by_name(MEASURES, evidence.null)
+    half_error = split.pop("half_error")
+    null_error = null.pop("half_error")
+    gain = -np.diff(evidence.error) / np.diff(evidence.ranks)
+    thirds = by_name(THIRD_MEASURES, evidence.third)
+    null |= by_name(THIRD_MEASURES, evidence.null_third)
+    null_agreement = evidence.null_agreement
     return {
-        "rank": found.ranks,
-        "error": found.error,
-        "gain": gain,
-        "heldout": found.heldout.mean(axis=1),
-        "heldout_se": standard_error(found.heldout),
-        "bicv": found.bicv.mean(axis=1),
-        "bicv_se": standard_error(found.bicv),
-        **{name: split[name] for name in reported},
-        **{f"null_{name}": null[name] for name in reported},
-        "agreement": found.agreement.mean(axis=1),
-        "agreement_se": standard_error(found.agreement),
-        "null_agreement": found.null_agreement.mean(axis=1),
-        "null_sd": spread_of(found.null_agreement),
-        "null_max": found.null_agreement.max(axis=1),
-        "excess": found.excess,
-        "score": found.scores.mean(axis=1),
-        **third,
-        **{f"null_{name}": values for name, values in null_third.items()},
-        "half_error": split["half_error"],
-        "null_error": null["half_error"],
-        "cophenetic": found.cophenetic,
-        "dispersion": found.dispersion,
+        "rank": evidence.ranks,
+        "error": evidence.error,
+        "gain": np.concatenate([[np.nan], gain]),
+        "heldout": evidence.heldout.mean(axis=1),
+        "heldout_se": standard_error(evidence.heldout),
+        "bicv": evidence.bicv.mean(axis=1),
+        "bicv_se": standard_error(evidence.bicv),
+        **split,
+        "agreement": evidence.agreement.mean(axis=1),
+        "agreement_se": standard_error(evidence.agreement),
+        "null_agreement": null_agreement.mean(axis=1),
+        "null_sd": spread_of(null_agreement),
+        "null_max": null_agreement.max(axis=1),
+        "excess": evidence.excess,
+        "score": evidence.scores.mean(axis=1),
+        **thirds,
+        **{f"null_{name}": values for name, values in null.items()},
+        "half_error": half_error,
+        "null_error": null_error,
+        "cophenetic": evidence.cophenetic,
+        "dispersion": evidence.dispersion,
     }

@@ -8,14 +8,14 @@ subjects fitted: 1 is no better than that mean map.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from icofactor.assessment.refit import as_fitted
 from icofactor.assessment.selection.data import Coarse, Cohorts, Fit, Fitter, View
-from icofactor.cohort.measures import Arrangement
 from icofactor.factorization._lift import Basis, full_basis, gram, loadings, weighed
 from icofactor.factorization.quadratic import minimise
 from icofactor.factorization.schemes.base import Scheme
@@ -23,103 +23,130 @@ from icofactor.factorization.statistics import Statistics
 from icofactor.maps.blocks import Arrays
 from icofactor.maps.maps import Maps
 from icofactor.maps.passes import map_strips
-from icofactor.preprocessing.centering import measured_centering
+from icofactor.preprocessing.centering import Centering
 
 SUBJECT_FOLDS = 5
+
+# Bi-cross-validation leaves out a third of the faces in a third of the subjects, nine times in all.
 BLOCK_FOLDS = 3
-"""Bi-cross-validation leaves out a third of the faces in a third of the subjects, nine times in
-all.
-"""
 
 
 def heldout_subjects(
-    data: Coarse, fit: Fitter, rank: int, fold: np.ndarray, *where: int
+    data: Coarse,
+    fit: Fitter,
+    ranks: Sequence[int],
+    is_out: np.ndarray,
+    *key: int,
 ) -> np.ndarray:
-    """Error of each fold of subjects: a basis fitted to the others, loadings by the scheme's own
-    problem.
+    """Return (n_ranks,) errors of the subjects who are left out.
+
+    A basis is fitted to the others; loadings solve the scheme's own problem.
     """
-    scheme, errors = fit.chosen.scheme, []
-    for f in np.unique(fold):
-        view = data.view(np.flatnonzero(fold != f), np.flatnonzero(fold == f), scheme)
-        found = fit(view.own.stats, rank, *where, int(f))
-        C, x = new_loadings(view.other, data.counts, found, scheme), view.other / data.counts
-        errors.append(_share(x - (found.B @ C).T, x - view.mean, data.counts))
+    view = data.view(np.flatnonzero(~is_out), np.flatnonzero(is_out), fit.scheme)
+    means = view.other / data.counts
+    errors = []
+    for rank in ranks:
+        others_fit = fit(view.own.stats, rank, *key)
+        C = new_loadings(view.other, data.counts, others_fit, fit.scheme)
+        residual = means - (others_fit.B @ C).T
+        errors.append(_share(residual, means - view.mean, data.counts))
     return np.array(errors)
 
 
-def new_loadings(L: np.ndarray, counts: np.ndarray, found: Fit, scheme: Scheme) -> np.ndarray:
-    """Loadings of subjects, n_d × subjects, by the scheme's own problem; their sums L as the fit
-    saw its own.
-    """
-    return loadings(found.B.T @ L.T, _gram(found.B, counts), scheme, found.penalty)
+def new_loadings(
+    L: np.ndarray,
+    counts: np.ndarray,
+    fit: Fit,
+    scheme: Scheme,
+) -> np.ndarray:
+    """Return loadings, n_d × subjects, by the scheme's own problem, of sums as the fit sees them."""
+    return loadings(fit.B.T @ L.T, _gram(fit.B, counts), scheme, fit.penalty)
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
-    """A block that is left out: maps as the fit sees them, faces known and left out."""
+class Block:
+    """Faces that are left out of the maps of some subjects; `view` is how a fit sees these maps."""
 
     view: View
-    known: np.ndarray
-    held: np.ndarray
-
-    @classmethod
-    def of(cls, view: View, out_faces: np.ndarray) -> _Block:
-        return cls(view, np.flatnonzero(~out_faces), np.flatnonzero(out_faces))
+    is_out: np.ndarray
 
     @property
     def problem(self) -> Statistics:
-        return self.view.own.subset(faces=self.known)
+        """The other subjects on the other faces."""
+        return self.view.own.subset(faces=np.flatnonzero(~self.is_out))
 
-    def predicted(self, found: Fit, scheme: Scheme, signed: bool) -> np.ndarray:
-        """The left-out faces' basis from the other subjects given their loadings, the left-out
-        subjects' loadings from the other faces given the basis.
+    def predicted(
+        self,
+        fit: Fit,
+        scheme: Scheme,
+        signed: bool,
+    ) -> np.ndarray:
+        """Predict the block, subjects × faces.
+
+        The basis on the faces comes from the other subjects and their loadings, the loadings of the
+        subjects from the other faces and their basis.
         """
         own = self.view.own
-        B = minimise(
-            found.C @ found.C.T, found.C @ own.means[:, self.held], 0.0, scheme.signed_maps
-        ).T
-        rhs = found.B.T @ self.view.other[:, self.known].T
-        return np.asarray(
-            (B @ minimise(_gram(found.B, own.counts[self.known]), rhs, 0.0, signed)).T
-        )
+        # Both least squares without penalty: it shrinks, and would bias the prediction.
+        CC = fit.C @ fit.C.T
+        basis = minimise(CC, fit.C @ own.means[:, self.is_out], 0.0, scheme.signed_maps).T
+        BB = _gram(fit.B, own.counts[~self.is_out])
+        C = minimise(BB, fit.B.T @ self.view.other[:, ~self.is_out].T, 0.0, signed)
+        return (basis @ C).T
 
     def error(self, predicted: np.ndarray) -> float:
-        counts = self.view.own.counts[self.held]
-        x, mean = self.view.other[:, self.held] / counts, self.view.mean[..., self.held]
-        return _share(x - predicted, x - mean, counts)
+        """Compute the error of a prediction."""
+        counts = self.view.own.counts[self.is_out]
+        means = self.view.other[:, self.is_out] / counts
+        return _share(means - predicted, means - self.view.mean[:, self.is_out], counts)
 
 
 def bicross_validation(
-    data: Coarse, fit: Fitter, rank: int, part: np.ndarray, group: np.ndarray, *where: int
+    data: Coarse,
+    fit: Fitter,
+    ranks: Sequence[int],
+    is_out: np.ndarray,
+    face_group: np.ndarray,
+    *key: int,
 ) -> np.ndarray:
-    """Error of every left-out block: `part` numbers the subjects' parts, `group` the faces' groups."""
-    scheme, signed, errors = fit.chosen.scheme, _signed_loadings(data, fit), []
-    for p in np.unique(part):
-        view = data.view(np.flatnonzero(part != p), np.flatnonzero(part == p), scheme)
-        for g in np.unique(group):
-            block = _Block.of(view, group == g)
-            found = fit(block.problem, rank, *where, int(p), int(g))
-            errors.append(block.error(block.predicted(found, scheme, signed)))
-    return np.array(errors)
+    """Return (n_ranks, n_groups) errors of groups of faces in the subjects who are left out."""
+    view = data.view(np.flatnonzero(~is_out), np.flatnonzero(is_out), fit.scheme)
+    # Deviations from a mean have loadings of both signs.
+    signed = fit.scheme.signed_loadings or data.center != "none"
+    groups = np.unique(face_group)
+    errors = np.empty((len(ranks), len(groups)))
+    for column, group in enumerate(groups):
+        block = Block(view, face_group == group)
+        problem = block.problem
+        for row, rank in enumerate(ranks):
+            block_fit = fit(problem, rank, *key, int(group))
+            predicted = block.predicted(block_fit, fit.scheme, signed)
+            errors[row, column] = block.error(predicted)
+    return errors
 
 
-def _signed_loadings(data: Coarse, fit: Fitter) -> bool:
-    return fit.chosen.scheme.signed_loadings or data.center != "none"
+def face_groups(
+    data: Coarse,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the (n_k,) group of each face.
 
-
-def face_groups(data: Coarse, rng: np.random.Generator) -> np.ndarray:
-    """(n_k,) group of each face. Whole parents go together: next to a left-out face smooth maps
+    The four faces of a parent's parent stay together: next to a face that is left out, smooth maps
     would give it away.
     """
-    faces, sites = data.design.faces[:, 1], data.design.sites
+    faces = data.design.faces[:, 1]
+    sites = data.design.sites
     level = int(data.design.faces[0, 0])
-    up = 2 if level else 0
-    if sites.regions is not None:  # about four parcels that are neighbours
-        wide = max(0, round(math.log(len(faces) / (4 * sites.n_roots), 4)))
-        up = 2 * (level - wide) if sites.regions.placed else 0
-    parents, parent = np.unique(faces >> up, return_inverse=True)
+    # Bits of a face's number that tell it from those that stay with it.
+    n_bits = 2 if level else 0
+    if sites.regions is not None:
+        # About four parcels that are neighbours.
+        parent_level = max(0, round(math.log(len(faces) / (4 * sites.n_roots), 4)))
+        n_bits = 2 * (level - parent_level) if sites.regions.placed else 0
+    parents, parent = np.unique(faces >> n_bits, return_inverse=True)
     if len(parents) < BLOCK_FOLDS:
-        parents, parent = faces, np.arange(len(faces))
+        parents = faces
+        parent = np.arange(len(faces))
     return rng.permutation(np.arange(len(parents)) % BLOCK_FOLDS)[parent]
 
 
@@ -128,89 +155,98 @@ def heldout_full(
     fit: Fitter,
     rank: int,
     fold: np.ndarray,
-    *where: int,
+    *key: int,
     report: Callable[[float], None] = lambda done: None,
 ) -> np.ndarray:
-    """As `heldout_subjects`, with basis and errors on every site: two passes over X per fold, one
-    more where the mean map is needed, one more for z-scores or covariates, and two or three for
-    scanners, all at the sites here.
+    """Return the error of each fold as `heldout_subjects`, with basis and errors on every site.
+
+    It takes a few passes over the maps per fold.
     """
     errors = []
-    for f in np.unique(fold):
-        train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-        X, W, found = _full_fit(cohorts, fit, rank, train, *where, int(f))
-        weights = cohorts.sites.weights
-        shared = {
-            "train": train,
-            "test": test,
-            "train_member": cohorts.coarse.member(train),
-            "test_member": cohorts.coarse.member(test),
-        }
+    weights = cohorts.sites.weights
+    for number in np.unique(fold):
+        train = np.flatnonzero(fold != number)
+        test = np.flatnonzero(fold == number)
+        X, centering, W, fold_fit = fit_full(cohorts, fit, rank, train, *key, int(number))
+        shared = {"test": test, "member": centering.membership(X.n_subjects)[:, test]}
         sums: dict[str, Any] = {}
-        for _, result in map_strips(_heldout_strip, X, W, weights, shared=shared, double=True):
-            sums = {name: value + sums.get(name, 0.0) for name, value in result.items()}
+        means = np.ascontiguousarray(centering.left.T)
+        for _, strip in map_strips(
+            _heldout_strip, X, W, means, weights, shared=shared, double=True
+        ):
+            sums = {name: value + sums.get(name, 0.0) for name, value in strip.items()}
         basis = Basis(W, sums["sum.WX"], gram(W, weights))
-        C = loadings(basis.WX, basis.WW, fit.chosen.scheme, found.penalty)
-        errors.append(basis.error(C, float(sums["sum.squares"])) / float(sums["sum.deviation"]))
+        C = loadings(basis.WX, basis.WW, fit.scheme, fold_fit.penalty)
+        squares = basis.error(C, float(sums["sum.squares"]))
+        errors.append(squares / float(sums["sum.deviation"]))
         report(len(errors) / len(np.unique(fold)))
     return np.array(errors)
 
 
-def _full_fit(
-    cohorts: Cohorts, fit: Fitter, rank: int, train: np.ndarray, *where: int
-) -> tuple[Maps, np.ndarray, Fit]:
-    """All maps as a fit to `train` sees them, its basis on every site, and that fit."""
-    X, coarse, scheme, mean = cohorts.X, cohorts.coarse, fit.chosen.scheme, None
-    stats = coarse.fitted(train)
-    if coarse.confounds is not None:
-        X = coarse.confounds.removed(X, train, _arrangement(cohorts))
-    if scheme.projective or coarse.center != "none" or coarse.measures is not None:
-        measured = measured_centering(
-            coarse.measures, coarse.center, X.subset(train), cohorts.sites, check=False
-        )
-        X = measured.centering.applied(X)
-        mean = measured.centering.mean_left_in
-    # a scale of sites does not act on their sums
-    if (
-        coarse.center == "zscore"
-        or coarse.measures is not None
-        or (coarse.confounds is not None and coarse.confounds.scans is not None)
-    ):
-        stats = Statistics.from_data(X.subset(train), coarse.design)
-    own = coarse.condensed(train, scheme).stats if coarse.apart else stats
-    found = fit(own, rank, *where)
-    if own is not stats and scheme.projective:
-        found = replace(found, C=found.B.T @ stats.L.T)
-    basis = full_basis(
-        X.subset(train), coarse.design, stats, found.B, found.C, scheme, found.penalty, mean
+def fit_full(
+    cohorts: Cohorts,
+    fit: Fitter,
+    rank: int,
+    train: np.ndarray,
+    *key: int,
+) -> tuple[Maps, Centering, np.ndarray, Fit]:
+    """Return all maps as a fit to `train` sees them, its centering, its basis on every site, and it."""
+    coarse = cohorts.coarse
+    X, centering = as_fitted(
+        cohorts.X, train, cohorts.sites, coarse.center, coarse.measures, coarse.confounds
     )
-    return X, basis.W, found
-
-
-def _arrangement(cohorts: Cohorts) -> Arrangement:
-    """How several measures lie in the maps at the sites in use."""
-    measures = cohorts.coarse.measures
-    return Arrangement() if measures is None else measures.arrangement(cohorts.sites)
+    own = coarse.condensed(train, fit.scheme).stats
+    # Sums over faces are linear in the maps: no pass over these is needed.
+    stats = coarse.centred(train).subset(train)
+    has_scanners = coarse.confounds is not None and coarse.confounds.scans is not None
+    if centering.scale is not None or has_scanners:
+        # Sites have scales of their own, so sums over faces are not those of face means.
+        own = stats = Statistics.from_data(X.subset(train), coarse.design)
+    train_fit = fit(own, rank, *key)
+    # Maps that stand for many subjects have loadings of their own.
+    if train_fit.C.shape[1] != stats.n_subjects:
+        train_fit = replace(train_fit, C=train_fit.B.T @ stats.L.T)
+    basis = full_basis(
+        X.subset(train),
+        coarse.design,
+        stats,
+        train_fit.B,
+        train_fit.C,
+        fit.scheme,
+        train_fit.penalty,
+        centering.mean_left_in,
+    )
+    return X, centering, basis.W, train_fit
 
 
 def _heldout_strip(
-    x: np.ndarray, shared: Mapping[str, Any], W: np.ndarray, weights: np.ndarray | None
+    x: np.ndarray,
+    shared: Mapping[str, Any],
+    W: np.ndarray,
+    means: np.ndarray,
+    weights: np.ndarray | None,
 ) -> Arrays:
-    """Of some sites, what the error of the subjects left out needs."""
-    held, train_member = x[:, shared["test"]], shared["train_member"]
-    means = x[:, shared["train"]] @ train_member.T / train_member.sum(axis=1)
-    deviation = held - means @ shared["test_member"]
+    """Return what the error of the held-out subjects needs of some sites."""
+    held_out = x[:, shared["test"]]
+    deviation = held_out - means @ shared["member"]
     return {
-        "sum.WX": weighed(W, weights).T @ held,
-        "sum.squares": np.array(weighed(held**2, weights).sum()),
+        "sum.WX": weighed(W, weights).T @ held_out,
+        "sum.squares": np.array(weighed(held_out**2, weights).sum()),
         "sum.deviation": np.array(weighed(deviation**2, weights).sum()),
     }
 
 
-def _gram(B: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    return np.asarray(B.T @ (counts[:, None] * B))
+def _gram(
+    B: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
+    return B.T @ (counts[:, None] * B)
 
 
-def _share(residual: np.ndarray, deviation: np.ndarray, weights: np.ndarray) -> float:
-    """Squared residual as a share of the squared deviation from the mean map."""
+def _share(
+    residual: np.ndarray,
+    deviation: np.ndarray,
+    weights: np.ndarray,
+) -> float:
+    """Return the squared residual as a share of the squared deviation from the mean map."""
     return float((weights * residual**2).sum() / (weights * deviation**2).sum())

@@ -1,90 +1,88 @@
-"""Which of the files that were found are scans of the same people, and which of those scans are
-wanted.
-"""
+"""Several scans of one person in a table of files, and the choice of sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from itertools import compress
+from typing import TYPE_CHECKING
 
-from icofactor.cohort.find import Found
-from icofactor.cohort.find.bids import entities_of
+from icofactor.cohort.find import keep
 from icofactor.cohort.people import People, Scan, repeated, scan_name, scan_of, session_key
-from icofactor.cohort.problems import Problems, some
+from icofactor.cohort.problems import ReadProblems, some
 from icofactor.cohort.subjects import Selection
 from icofactor.errors import CohortError
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def tell_scans(
-    found: Found, sessions: str | Sequence[str] | None, selection: Selection, problems: Problems
-) -> dict[str, Scan]:
-    """Name of a scan → person and session, where people were scanned several times and it is said
-    which scans are wanted; `found` then names scans, and those not wanted have left.
+
+def choose_sessions(
+    files: pd.DataFrame,
+    sessions: str | Sequence[str] | None,
+    selection: Selection,
+    problems: ReadProblems,
+) -> tuple[pd.DataFrame, dict[str, Scan]]:
+    """Return the files of the requested sessions, and name of a scan → person and session.
+
+    If people have several scans and the caller wants them, `subject` in the table is the scan.
     """
-    of_source: list[Scan | None] = []
-    for source in found.sources:
-        scan, session = scan_of(source.subject), _session_of(source.path)
-        of_source.append(scan or (None if session is None else (source.subject, session)))
-    told = {scan_name(*scan): scan for scan in of_source if scan is not None}
+    # Names of folders come first: they contain the session of a longitudinal stream.
+    named = [scan_of(subject) for subject in files["subject"]]
+    scans = [
+        scan or ((subject, session) if session else None)
+        for scan, subject, session in zip(named, files["subject"], files["session"], strict=True)
+    ]
     if sessions not in (None, "all"):
-        keys = asked_sessions(sessions, told.values())
-        kept = [scan is not None and session_key(scan[1]) in keys for scan in of_source]
-        found.sources = [source for source, keep in zip(found.sources, kept, strict=True) if keep]
-        of_source = [scan for scan, keep in zip(of_source, kept, strict=True) if keep]
-        told = {name: scan for name, scan in told.items() if session_key(scan[1]) in keys}
-        for name in [
-            name
-            for name in found.missing
-            if (scan := scan_of(name)) and session_key(scan[1]) not in keys
-        ]:
-            del found.missing[name]
-    if not repeated(told):
-        return {}
-    chosen = sessions is not None or (
-        selection.participants is not None and bool(selection.participants.scans)
-    )
-    if not chosen:
-        by_name = {
-            source.subject: scan for source in found.sources if (scan := scan_of(source.subject))
-        }
-        if repeated(by_name):  # of other files those that are there twice are named one by one
-            people = People(tuple(by_name), tuple(person for person, _ in by_name.values()))
-            names = some(sorted({session for _, session in by_name.values()}), 10)
-            what = "read them with {sessions='all'}, or one session by its name"
-            problems.add("paths", f"contain {people.as_scans}: {what} (there are {names})")
-        return {}
-    scans: dict[str, Scan] = {}
-    for i, (source, scan) in enumerate(zip(found.sources, of_source, strict=True)):
-        if scan is not None:
-            name = source.subject if scan_of(source.subject) else scan_name(*scan)
-            found.sources[i] = replace(source, subject=name)
-            scans[name] = scan
-    scans |= {name: scan for name in found.missing if (scan := scan_of(name))}
-    return scans
+        keys = session_keys(sessions, filter(None, scans))
+        chosen = [scan is not None and session_key(scan[1]) in keys for scan in scans]
+        files = keep(files, chosen)
+        scans = list(compress(scans, chosen))
+        named = list(compress(named, chosen))
+    # One scan of each person is a plain cohort.
+    if not repeated({scan_name(*scan): scan for scan in scans if scan}):
+        return files, {}
+    # A table that lists scans says by itself that all of them are wanted.
+    table = selection.participants
+    if sessions is None and not (table is not None and table.scans):
+        _ask_for_sessions(files, named, problems)
+        return files, {}
+    names = [
+        scan_name(*scan) if scan is not None and name is None else subject
+        for subject, name, scan in zip(files["subject"], named, scans, strict=True)
+    ]
+    by_name = {name: scan for name, scan in zip(names, scans, strict=True) if scan is not None}
+    return files.assign(subject=names), by_name
 
 
-def asked_sessions(sessions: Any, scans: Iterable[Scan]) -> set[str]:
-    """Keys of the sessions that are asked for, all of which some scan has."""
-    asked = [sessions] if isinstance(sessions, str) else [str(name) for name in sessions]
-    there = {session_key(session): session for _, session in scans}
-    unknown = [name for name in asked if session_key(name) not in there]
-    if unknown or not asked:
-        listed = f"there are {some(there.values(), 20)}" if there else "none are known"
-        raise CohortError(
-            "sessions",
-            f"must be 'all' or sessions of the scans; {listed}, not {some(unknown) or 'none'}",
-        )
-    return set(map(session_key, asked))
+def _ask_for_sessions(
+    files: pd.DataFrame,
+    named: Sequence[Scan | None],
+    problems: ReadProblems,
+) -> None:
+    """Add a problem if names of folders are scans, several of a person.
+
+    Other files that exist several times are named one by one, later.
+    """
+    by_name = {
+        name: scan for name, scan in zip(files["subject"], named, strict=True) if scan is not None
+    }
+    if repeated(by_name):
+        people = People(tuple(by_name), tuple(person for person, _ in by_name.values()))
+        names = some(sorted({session for _, session in by_name.values()}), 10)
+        remedy = "read them with --sessions all (sessions='all'), or one session by its name"
+        problems.add("paths", f"contain {people.as_scans}: {remedy} (there are {names})")
 
 
-def _session_of(path: Path) -> str | None:
-    """The session that a BIDS name or folder tells."""
-    own = entities_of(path.name).get("ses") if path.name.startswith("sub-") else None
-    folders = (
-        folder.removeprefix("ses-")
-        for folder in reversed(path.parts[:-1])
-        if folder.startswith("ses-")
-    )
-    return own or next(folders, None)
+def session_keys(
+    sessions: str | Sequence[str] | None,
+    scans: Iterable[Scan],
+) -> set[str]:
+    """Return the keys of requested sessions, all of which some scan has."""
+    requested = [sessions] if isinstance(sessions, str) else list(map(str, sessions or ()))
+    present = {session_key(session): session for _, session in scans}
+    unknown = [name for name in requested if session_key(name) not in present]
+    if unknown or not requested:
+        listed = f"there are {some(present.values(), 20)}" if present else "there are none"
+        text = f"must be 'all' or sessions of the scans; {listed}"
+        raise CohortError("sessions", f"{text}, not {some(unknown) or 'none'}")
+    return set(map(session_key, requested))

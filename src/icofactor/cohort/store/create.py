@@ -1,57 +1,86 @@
-"""The cohort store: one zarr 3 directory, written in blocks of subjects and read in blocks of
-sites.
+"""Writing cohort stores: in blocks of subjects, and whole or not at all.
 
-`store.layout` says how it lies on disk, and what makes a commit. Writing holds the maps of
-`CHUNK_SUBJECTS`
-subjects in memory, and one chunk.
+`store.layout` says how a store lies on disk, and what makes a commit. Writing holds the maps of
+`CHUNK_SUBJECTS` subjects in memory, and those of the last, incomplete chunk when subjects are
+appended.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from icofactor.cohort.cohort import Cohort
+from icofactor import __version__
+from icofactor.cohort.cohort import Cohort, CohortBase, Measurement
 from icofactor.cohort.problems import some
-from icofactor.cohort.store.arrays import write_array, write_chunk, write_metadata
-from icofactor.cohort.store.encoding import RoundingCheck, Unstorable, check_dtype, to_float16
+from icofactor.cohort.store.columns import check_column, encode_column
 from icofactor.cohort.store.layout import (
-    COMMIT,
-    FORMAT,
-    VERSION,
+    MARK,
+    PREFIX,
     Commit,
-    clean,
-    is_store,
-    locked,
-    next_generation,
+    contents,
+    is_unfinished,
     read_commit,
     write_commit,
-    write_group,
+    writing,
 )
-from icofactor.cohort.store.read import REGIONS, SITE_ARRAYS, StoredCohort, open_store
-from icofactor.errors import ArgumentError, CohortError, ExistsError, Phrase, literal
+from icofactor.cohort.store.read import (
+    MAPS,
+    MASK,
+    ORDER,
+    SITES,
+    STATISTICS,
+    StoredCohort,
+    open_store,
+    stored_maps,
+)
+from icofactor.cohort.store.statistics import (
+    duplicate_problem,
+    map_hash,
+    map_statistics,
+    scale_problem,
+)
+from icofactor.cohort.subjects import read_participants
+from icofactor.errors import ArgumentError, CohortError, ExistsError, shown
+from icofactor.io.guard import exists
 from icofactor.io.records import flatten
-from icofactor.io.tables import Column, encode_column, join_columns, plain
+from icofactor.io.tables import plain
 from icofactor.io.url import local
+from icofactor.maps.blocks import cut
 from icofactor.sphere.meshes import same_sites
 from icofactor.sphere.sites import Sites
 
+if TYPE_CHECKING:
+    import zarr
+
 AnyCohort = Cohort | StoredCohort
-CHUNK_SITES, CHUNK_SUBJECTS = 1024, 512
-"""2 MiB per file, or 1 with two bytes per value. Few sites, since a fit has all subjects of a
-chunk's sites in memory; few subjects, since these are in memory when they are written.
-"""
+# Sites × subjects of one file: 2 MiB, or 1 with two bytes per value. Few sites, because a fit has
+# all subjects of a chunk's sites in memory; few subjects, because these are in memory when they are
+# written.
+CHUNK_SITES = 1024
+CHUNK_SUBJECTS = 512
+# A store that starts with few subjects may grow, and should not come to have many small files.
+LEAST_SUBJECTS = 64
+# Rows of the array of statistics in one file.
+CHUNK_STATISTICS = 4096
+DTYPES = ("float32", "float16")
+# Warn when rounding changes values by more than this share of the standard deviation between
+# subjects.
+COARSE = 0.05
+# So many subjects of a batch tell how coarse it is.
+SUBJECTS_ROUNDED = 64
+NOBODY = "there are no subjects to write to it"
 
 
 def save_store(
@@ -72,7 +101,16 @@ def save_store(
     >>> ico.cohort.save_store(cohort, path).X.shape
     (20, 642)
     """
-    return create_store(path, [cohort], overwrite=overwrite, dtype=dtype)
+    n_together = subjects_per_file(len(cohort))
+    return create_store(path, [cohort], overwrite=overwrite, dtype=dtype, chunk_subjects=n_together)
+
+
+def subjects_per_file(n_subjects: int) -> int:
+    """Return how many subjects a file of a store with so many should hold.
+
+    Files are filled up with NaN, so those of a small cohort hold fewer.
+    """
+    return min(CHUNK_SUBJECTS, max(LEAST_SUBJECTS, n_subjects))
 
 
 def create_store(
@@ -111,22 +149,24 @@ def create_store(
     >>> ico.cohort.create_store(path, pieces).X.shape
     (20, 642)
     """
-    stored_dtype = check_dtype(dtype)
-    if chunk_sites < 1 or chunk_subjects < 1:
-        found = Phrase(f"{chunk_sites} and {chunk_subjects}")
-        raise ArgumentError("chunk_sites", found, "at least 1, and {chunk_subjects} too")
+    if str(dtype) not in DTYPES:
+        raise ArgumentError("dtype", f"must be 'float32' or 'float16'; found {shown(dtype)}")
+    for argument, size in (("chunk_sites", chunk_sites), ("chunk_subjects", chunk_subjects)):
+        if size < 1:
+            raise ArgumentError(argument, f"must be at least 1; found {size}")
     folder = local(path, "path").absolute()
-    _check_place(folder, overwrite)
-    made = not folder.exists()
+    check_store_target(folder, overwrite)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _writing(folder):
-            _check_place(folder, overwrite)  # again: another writer may have finished meanwhile
-            write_group(folder, {"format": FORMAT, "version": VERSION})
-            commit = _created(folder, cohorts, (chunk_sites, chunk_subjects), stored_dtype)
-            write_commit(folder, commit, [commit.mesh, *commit.arrays])
+        with writing(folder) as previous:
+            # Another writer may have finished meanwhile.
+            check_store_target(folder, overwrite)
+            chunks = (chunk_sites, chunk_subjects)
+            commit = _write_content(folder, cohorts, chunks, np.dtype(dtype), previous)
+            write_commit(folder, commit)
     except BaseException:
-        if made and not (folder / COMMIT).exists():
+        if is_new and is_unfinished(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return open_store(folder)
@@ -138,7 +178,8 @@ def append_store(
     """Add the subjects of one or several cohorts to a store: all of them, or none.
 
     Sites, mask, hemisphere, modality, units and the columns of the participants must equal those of
-    the store, and the subjects must be new.
+    the store. The subjects must be new, also by their maps, and these must be of the same scale: a
+    batch in µm does not go into a store in mm.
 
     Examples
     --------
@@ -150,34 +191,39 @@ def append_store(
     >>> ico.cohort.append_store(path, cohort[15:]).X.shape
     (20, 642)
     """
+    import zarr
+
     folder = local(path, "path").absolute()
-    read_commit(folder)  # before anything is locked or cleaned: there must be a store
-    given: Any = [cohorts] if hasattr(cohorts, "subjects") else cohorts
-    with _writing(folder):
-        previous = read_commit(folder)
-        stored, generation = open_store(folder), next_generation(folder, previous.generation)
-        name = f"part-{len(previous.parts) + 1:06d}-{generation:08x}"
-        part = _write_part(
-            folder, name, given, stored, stored.subjects, previous.chunks, stored.stored_dtype
-        )
-        columns = previous.participants.items()
-        commit = replace(
-            previous,
-            generation=generation,
-            parts=(*previous.parts, (part.name, len(part.subjects))),
-            subjects=(*previous.subjects, *part.subjects),
-            participants={
-                name: join_columns(name, dict(column), part.participants[name])
-                for name, column in columns
-            },
-            steps=(*previous.steps, _step("append", part)),
-        )
-        write_commit(folder, commit, [name for name in commit.arrays if name.startswith(part.name)])
+    with writing(folder):
+        commit = read_commit(folder)
+        n_subjects = len(commit["subjects"])
+        group = zarr.open_group(folder / commit["content"], mode="r+", use_consolidated=False)
+        maps = group[MAPS]
+        statistics = group[STATISTICS]
+        _truncate(maps, statistics, n_subjects)
+        stored = open_store(folder)
+        inputs = [record for step in commit["steps"] for record in step.get("inputs", [])]
+        like = replace(stored, provenance=inputs[0] if inputs else {})
+        batches = [cohorts] if isinstance(cohorts, CohortBase) else cohorts
+        try:
+            new = _add_subjects(folder, maps, commit, like, batches)
+            old = statistics[...]
+            problem = scale_problem(old, new) or duplicate_problem(old, new, commit["subjects"])
+            if problem is not None:
+                raise CohortError(folder, f"{len(new)} subjects cannot be added: {problem}")
+            statistics.append(new)
+        except BaseException:
+            _truncate(maps, statistics, n_subjects)
+            raise
+        write_commit(folder, commit)
     return open_store(folder)
 
 
-def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
-    """Join the parts of a store with many appends into one, which is faster to read.
+def remove_subjects(path: str | os.PathLike[str], subjects: Iterable[str]) -> StoredCohort:
+    """Remove subjects from a store, for example after they withdrew their consent.
+
+    The store is written again without them, and the earlier files are deleted. Records of inputs
+    that name them are removed, too.
 
     Examples
     --------
@@ -185,321 +231,321 @@ def compact_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> import icofactor as ico
     >>> cohort = ico.simulate_cohort(20, 3, mesh="fsaverage3")
     >>> path = tempfile.mkdtemp() + "/cohort.store"
-    >>> store = ico.cohort.save_store(cohort[:15], path)
-    >>> store = ico.cohort.append_store(path, cohort[15:])
-    >>> ico.cohort.compact_store(path).X.shape
-    (20, 642)
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> ico.cohort.remove_subjects(path, cohort.subjects[:2]).X.shape
+    (18, 642)
     """
     folder = local(path, "path").absolute()
-    read_commit(folder)
-    with _writing(folder):
-        previous = read_commit(folder)
+    removed = {subjects} if isinstance(subjects, str) else set(subjects)
+    if not removed:
+        raise ArgumentError("subjects", "must name at least one subject to remove")
+    with writing(folder):
         stored = open_store(folder)
-        if len(previous.parts) > 1:
-            generation = next_generation(folder, previous.generation)
-            name = f"part-000001-{generation:08x}"
-            part = _write_part(
-                folder, name, [stored], stored, (), previous.chunks, stored.stored_dtype
-            )
-            commit = replace(
-                previous,
-                generation=generation,
-                parts=((part.name, len(part.subjects)),),
-                steps=(*previous.steps, {**_step("compact", part), "inputs": []}),
-            )
-            write_commit(folder, commit, commit.arrays)
+        unknown = sorted(removed.difference(stored.subjects))
+        if unknown:
+            raise CohortError(folder, f"does not have these subjects: {some(unknown)}")
+        remaining = [row for row, name in enumerate(stored.subjects) if name not in removed]
+        if not remaining:
+            raise CohortError(folder, "would have no subjects left: delete the folder instead")
+        maps = stored.X.values
+        cohorts = [stored.select(remaining)]
+        commit = _write_content(folder, cohorts, maps.chunks, maps.dtype, stored.commit)
+        # The input would repeat the provenance of all earlier steps.
+        step = _step("remove", n_removed=len(removed))
+        names = "|".join(map(re.escape, removed))
+        pattern = re.compile(f"(?<![0-9A-Za-z])({names})(?![0-9A-Za-z])")
+        steps = [*_without_records(stored.commit["steps"], pattern), step]
+        write_commit(folder, {**commit, "steps": steps})
     return open_store(folder)
 
 
-def _created(
-    folder: Path, cohorts: Iterable[AnyCohort], chunks: tuple[int, int], dtype: np.dtype[Any]
-) -> Commit:
-    rest = iter(cohorts)
-    first = next(rest, None)
-    if first is None:
-        raise CohortError(folder, "there are no subjects to write to it")
-    sites, generation = first.sites, next_generation(folder, _generation(folder))
-    mesh = f"mesh-{generation:08x}"
-    about = {"on": sites.on, "level": sites.level, "name": sites.name, "n_mesh": sites.n_mesh}
-    about |= _write_mesh(folder / mesh, first, _quadtree_order(sites))
-    part = _write_part(
-        folder, f"part-000001-{generation:08x}", chain([first], rest), first, (), chunks, dtype
-    )
-    return Commit(
-        generation=generation,
-        mesh=mesh,
-        sites=about,
-        chunks=chunks,
-        parts=((part.name, len(part.subjects)),),
-        hemisphere=first.hemisphere,
-        modality=first.modality,
-        units=first.units,
-        subjects=tuple(part.subjects),
-        participants=part.participants,
-        steps=(_step("create", part),),
-    )
-
-
-def _step(what: str, part: _Part) -> dict[str, Any]:
-    try:
-        own = version("icofactor")
-    except PackageNotFoundError:
-        own = "unknown"
-    return {
-        "step": what,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "icofactor": own,
-        "n_subjects": len(part.subjects),
-        "inputs": part.inputs,
-    }
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """The only writer of a store; before and after, whatever its commit does not name is removed."""
-    try:
-        with locked(folder):
-            _tidy(folder)
-            try:
-                yield
-            finally:
-                _tidy(folder)
-    except OSError as problem:
-        if problem.errno is None or problem.filename is not None:
-            raise
-        raise OSError(
-            problem.errno, problem.strerror, str(folder)
-        ) from problem  # the system does not say where
-
-
-def _tidy(folder: Path) -> None:
-    try:
-        clean(folder, read_commit(folder) if (folder / COMMIT).exists() else None)
-    except CohortError:
-        return  # a commit that this version cannot read may name anything here
-
-
-def _generation(folder: Path) -> int:
-    """Commits so far, of the cohort to be replaced."""
-    try:
-        return read_commit(folder).generation
-    except CohortError:
-        return 0
-
-
-def _check_place(folder: Path, overwrite: bool) -> None:
-    """Refuse a place where a store cannot or may not be written; look only."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; a cohort store is a folder")
-    if not is_store(folder):
-        # the lock is there before anything else is
-        if any(folder.iterdir()):
-            raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
-    elif (folder / COMMIT).exists() and not overwrite:
-        raise ExistsError(folder)
-
-
-# ---------------------------------------------------------------------- sites and maps
-
-
-def _quadtree_order(sites: Sites) -> NDArray[np.int64]:
-    """The sites by the face that holds them, so that a face of any level is one run of rows."""
-    return np.argsort(sites.deepest, kind="stable")
-
-
-def _write_mesh(place: Path, cohort: AnyCohort, order: NDArray[np.int64]) -> dict[str, Any]:
-    """The sites, their order and the mask; what arrays do not hold of parcels is returned."""
-    place.mkdir()
-    write_group(place, {})
-    arrays = {each: getattr(cohort.sites, each) for each in SITE_ARRAYS}
-    regions, of_regions = flatten(cohort.sites.regions)
-    arrays |= {f"{REGIONS}{each}": values for each, values in of_regions.items()}
-    for each, values in {**arrays, "order": order, "mask": cohort.mask}.items():
-        if values is not None:
-            write_array(place / each, np.asarray(values))
-    return {} if regions is None else {"regions": regions}
-
-
-@dataclass
-class _Part:
-    """Subjects written together.
-
-    Attributes
-    ----------
-    name : of the folder of their maps.
-    subjects, participants : of those written so far.
-    inputs : provenance of the cohorts they came from, each once.
-    """
-
-    name: str
-    subjects: list[str] = field(default_factory=list)
-    participants: dict[str, Column] = field(default_factory=dict)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, cohort: AnyCohort) -> None:
-        """Take down who and what a cohort is."""
-        columns = {
-            str(name): encode_column(str(name), values)
-            for name, values in cohort.participants.items()
-        }
-        if self.subjects:
-            columns = {
-                name: join_columns(name, self.participants[name], column)
-                for name, column in columns.items()
-            }
-        self.participants = columns
-        self.subjects += cohort.subjects
-        source = plain(cohort.provenance)
-        if source not in self.inputs:
-            self.inputs.append(source)
-
-
-def _write_part(
-    folder: Path,
-    name: str,
-    cohorts: Iterable[AnyCohort],
-    like: AnyCohort,
-    known: Iterable[str],
-    chunks: tuple[int, int],
-    dtype: np.dtype[Any],
-) -> _Part:
-    """Maps, subject by subject, into a new array of sites (in quadtree order) × subjects.
+def add_columns(
+    path: str | os.PathLike[str], participants: Any, *, overwrite: bool = False
+) -> StoredCohort:
+    """Add columns to the participants' table of a store.
 
     Parameters
     ----------
-    like : what all cohorts must be like.
-    known : subjects that the store has already.
-    chunks : sites × subjects of one file.
-    dtype : of the stored values.
+    path : str or path
+        Folder of the store.
+    participants : path, mapping or DataFrame
+        A table with a column participant_id, as for `load_cohort`. It must have all subjects of the
+        store.
+    overwrite : bool, default=False
+        Whether to replace columns that the store has.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import icofactor as ico
+    >>> cohort = ico.simulate_cohort(3, 2, mesh="fsaverage3")
+    >>> path = tempfile.mkdtemp() + "/cohort.store"
+    >>> store = ico.cohort.save_store(cohort, path)
+    >>> table = {"participant_id": cohort.subjects, "score": [1, 2, 3]}
+    >>> ico.cohort.add_columns(path, table).participants["score"].tolist()
+    [1, 2, 3]
     """
-    part, seen = _Part(name), set(known)
-    maps = _Maps(folder / name, _quadtree_order(like.sites), chunks, dtype, like.mask)
+    folder = local(path, "path").absolute()
+    table = read_participants(participants)
+    if table is None or not table.columns:
+        raise ArgumentError("participants", "must be a table with columns to add")
+    with writing(folder):
+        commit = read_commit(folder)
+        absent = [name for name in commit["subjects"] if table.row(name, None) is None]
+        if absent:
+            raise CohortError(folder, f"has subjects that the table lacks: {some(absent)}")
+        present = [name for name in table.columns if name in commit["participants"]]
+        if present and not overwrite:
+            text = f"already has the columns {some(present)}"
+            raise ExistsError(folder, f"{text}: pass --overwrite (overwrite=True) to replace them")
+        for name, values in table.about(commit["subjects"]).items():
+            commit["participants"][name] = encode_column(name, values)
+        commit["generation"] += 1
+        commit["steps"].append(_step("add columns", columns=list(table.columns)))
+        write_commit(folder, commit)
+    return open_store(folder)
+
+
+def check_store_target(folder: Path, overwrite: bool) -> None:
+    """Refuse a place where a store cannot or may not be written."""
+    if not folder.exists() or (folder.is_dir() and is_unfinished(folder)):
+        return
+    if not exists(folder / MARK) or not contents(folder):
+        raise ExistsError(folder, "exists and is not a cohort store: name a new folder")
+    if not overwrite:
+        raise ExistsError(folder)
+
+
+def _step(name: str, **details: Any) -> dict[str, Any]:
+    """Return the record of a change: what was done, when, and by which version."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"step": name, "time": time, "icofactor": __version__, **details}
+
+
+def _without_records(value: Any, subjects: re.Pattern[str]) -> Any:
+    """Return a record without the items of its lists that name one of these subjects."""
+    if isinstance(value, dict):
+        return {key: _without_records(item, subjects) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    items = [_without_records(item, subjects) for item in value]
+    return [item for item in items if not subjects.search(json.dumps(item, ensure_ascii=False))]
+
+
+# ---------------------------------------------------------------------- arrays of a store
+
+
+def _truncate(maps: zarr.Array, statistics: zarr.Array, n_subjects: int) -> None:
+    """Remove what an append that failed or was killed has written beyond these subjects."""
+    width = maps.chunks[1]
+    n_sites, n_written = maps.shape
+    # zarr deletes the files of other subjects, but leaves what is in the last file.
+    maps.resize((n_sites, min(n_written, -(-n_subjects // width) * width)))
+    try:
+        maps[:, n_subjects:] = np.nan
+    finally:
+        # Also on a full disk.
+        maps.resize((n_sites, n_subjects))
+        statistics.resize((n_subjects, statistics.shape[1]))
+
+
+def _write_content(
+    folder: Path,
+    cohorts: Iterable[AnyCohort],
+    chunks: tuple[int, int],
+    dtype: np.dtype,
+    previous: Commit | None,
+) -> Commit:
+    """Write the arrays of a whole cohort, which nobody sees before they are committed."""
+    import zarr
+
+    from icofactor.cohort.store.files import create_array
+
+    remaining = iter(cohorts)
+    first = next(remaining, None)
+    if first is None:
+        raise CohortError(folder, NOBODY)
+    sites, arrays = flatten(first.sites)
+    if first.mask is not None:
+        arrays[MASK] = first.mask
+    # By the face that holds them, so that a face of any level is one run of rows.
+    arrays[ORDER] = np.argsort(first.sites.deepest, kind="stable")
+    last_content = max([child.name for child in contents(folder)], default=f"{PREFIX}0")
+    commit: Commit = {
+        "generation": 0 if previous is None else previous["generation"],
+        "content": f"{PREFIX}{int(last_content.removeprefix(PREFIX)) + 1:06d}",
+        "sites": sites,
+        "hemisphere": first.hemisphere,
+        "modality": first.modality,
+        "units": first.units,
+        "subjects": [],
+        "hashes": [],
+        "participants": {},
+        "steps": [],
+    }
+    group = zarr.create_group(folder / commit["content"])
+    for name, values in arrays.items():
+        create_array(group, SITES + name, values.shape, values.shape, values.dtype)[...] = values
+    chunks = (min(chunks[0], first.sites.n), chunks[1])
+    maps = create_array(group, MAPS, (first.sites.n, 0), chunks, dtype)
+    numbers = _add_subjects(folder, maps, commit, first, chain([first], remaining))
+    rows = (CHUNK_STATISTICS, numbers.shape[1])
+    create_array(group, STATISTICS, numbers.shape, rows, numbers.dtype)[...] = numbers
+    return commit
+
+
+def _add_subjects(
+    folder: Path,
+    maps: zarr.Array,
+    commit: Commit,
+    like: AnyCohort,
+    cohorts: Iterable[AnyCohort],
+) -> np.ndarray:
+    """Write the maps of cohorts like `like`, and add the cohorts to a commit.
+
+    Return the statistics of the maps.
+    """
+    n_earlier = maps.shape[1]
+    step = _step("append" if n_earlier else "create", n_subjects=0, inputs=[])
+    commit["steps"].append(step)
+    commit["generation"] += 1
+    order = np.argsort(like.sites.deepest, kind="stable")
+    in_use = np.flatnonzero(_mask_of(like))
+    accepted = _accepted(folder, commit, like, cohorts)
+    _write_maps(maps, _rounded(accepted, maps, in_use), order)
+    subjects = commit["subjects"][n_earlier:]
+    if not subjects:
+        raise CohortError(folder, NOBODY)
+    for name, column in commit["participants"].items():
+        check_column(name, column)
+    statistics = []
+    for values in stored_maps(maps, np.argsort(order), n_earlier):
+        commit["hashes"].append(map_hash(values))
+        statistics.append(map_statistics(values[in_use]))
+    is_finite = np.isfinite(statistics).all(axis=1)
+    if not is_finite.all():
+        names = some(np.array(subjects)[~is_finite])
+        text = f"these subjects have NaN, infinity or what {maps.dtype} cannot hold: {names}"
+        raise CohortError(folder, text)
+    step["n_subjects"] = len(subjects)
+    return np.array(statistics)
+
+
+def _accepted(
+    folder: Path, commit: Commit, like: AnyCohort, cohorts: Iterable[AnyCohort]
+) -> Iterator[AnyCohort]:
+    """Yield cohorts; add to a commit what they say besides their maps, or refuse them."""
+    inputs = commit["steps"][-1]["inputs"]
     for cohort in cohorts:
         problems = _differences(like, cohort)
-        twice = sorted(seen.intersection(cohort.subjects))
-        if twice:
-            problems.append(f"it already has these subjects: {some(twice)}")
+        present = sorted(set(commit["subjects"]).intersection(cohort.subjects))
+        if present:
+            problems.append(f"it already has these subjects: {some(present)}")
         if problems:
-            raise CohortError(
-                folder, f"{literal(repr(cohort))} cannot be added: " + "; ".join(problems)
-            )
-        seen.update(cohort.subjects)
-        part.add(cohort)
-        try:
-            maps.add(cohort.X)
-        except Unstorable as problem:
-            raise CohortError(
-                folder, f"{literal(repr(cohort))} cannot be stored: {problem}"
-            ) from None
-    if not part.subjects:
-        raise CohortError(folder, "there are no subjects to write to it")
-    try:
-        maps.finish()
-    except Unstorable as problem:
-        raise CohortError(folder, f"maps cannot be stored: {problem}") from None
-    return part
+            raise CohortError(folder, f"{cohort!r} cannot be added: {'; '.join(problems)}")
+        commit["subjects"] += cohort.subjects
+        for name, cells in cohort.participants.items():
+            column = commit["participants"].setdefault(str(name), [])
+            column += encode_column(name, cells)
+        source = plain(cohort.provenance)
+        if source not in inputs:
+            inputs.append(source)
+        yield cohort
 
 
-class _Maps:
-    """Gathers subjects until they fill the width of a chunk, then writes them, one chunk at a time."""
+def _rounded(
+    cohorts: Iterable[AnyCohort], array: zarr.Array, in_use: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yield the maps of cohorts in the type of an array; warn where that is coarse."""
+    largest_share = 0.0
+    for cohort in cohorts:
+        for rows in cut(len(cohort), array.chunks[1]):
+            exact = np.asarray(cohort.X[rows], dtype=np.float32)
+            sample = np.ix_(np.arange(min(len(exact), SUBJECTS_ROUNDED)), in_use)
+            # What overflows is found in the statistics.
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                values = exact.astype(array.dtype)
+                share = _rounding_share(exact[sample], values[sample])
+            largest_share = max(largest_share, share)
+            yield from values
+    if COARSE < largest_share < np.inf:
+        warnings.warn(
+            f"float16 is coarse for these maps: rounding is {100 * largest_share:.2g} % of the "
+            "standard deviation between subjects; use float32",
+            UserWarning,
+            stacklevel=2,
+        )
 
-    def __init__(
-        self,
-        folder: Path,
-        order: NDArray[np.int64],
-        chunks: tuple[int, int],
-        dtype: np.dtype[Any],
-        mask: NDArray[np.bool_] | None,
-    ) -> None:
-        self._folder = folder
-        self._order = order
-        self._dtype = dtype
-        self._mask = np.ones(len(order), dtype=bool) if mask is None else mask
-        self._rounding = RoundingCheck()
-        self._height, width = min(chunks[0], len(order)), chunks[1]
-        self._buffer = np.empty((width, len(order)), dtype=np.float32)
-        self._filled = self._written = self._width = 0
 
-    def add(self, X: Any) -> None:
-        """Maps of further subjects, subjects × sites."""
-        first = 0
-        while first < len(X):
-            take = min(len(self._buffer) - self._filled, len(X) - first)
-            self._buffer[self._filled : self._filled + take] = X[first : first + take]
-            self._filled += take
-            first += take
-            if self._filled == len(self._buffer):
-                self._flush()
+def _rounding_share(exact: np.ndarray, rounded: np.ndarray) -> float:
+    """Return what rounding changes, as a share of the standard deviation between subjects."""
+    deviation = np.linalg.norm(exact - exact.mean(axis=0, dtype=np.float64))
+    # One subject, or equal ones, have no deviation.
+    return float(np.linalg.norm(rounded - exact) / deviation) if deviation else 0.0
 
-    def finish(self) -> None:
-        """Write what is left, and what zarr wants to know."""
-        if self._filled:
-            self._flush()
-        shape, chunks = (len(self._order), self._written), (self._height, self._width)
-        write_metadata(self._folder, shape, chunks, self._dtype)
-        self._rounding.warn_if_coarse()
 
-    def _flush(self) -> None:
-        # few subjects get narrow chunks, so that a small append takes little space
-        self._width = self._width or self._filled
-        for number, first in enumerate(range(0, len(self._order), self._height)):
-            rows = self._order[first : first + self._height]
-            block = self._rounded(self._buffer[: self._filled, rows].T, self._mask[rows])
-            write_chunk(
-                self._folder,
-                (number, self._written // self._width),
-                block,
-                (self._height, self._width),
-            )
-        self._written += self._filled
-        self._filled = 0
+def _write_maps(array: zarr.Array, maps: Iterator[np.ndarray], order: np.ndarray) -> None:
+    """Write maps, one per subject, after those that the array has; row i is the site order[i].
 
-    def _rounded(self, values: NDArray[np.float32], used: NDArray[np.bool_]) -> NDArray[Any]:
-        """Return maps, sites × subjects, in the type of the store."""
-        if self._dtype == np.float32:
-            return values
-        rounded = to_float16(values)
-        self._rounding.add(values[used], rounded[used])
-        return rounded
+    A chunk that has earlier subjects is replaced by one that has them, too.
+    """
+    n_sites, n_subjects = array.shape
+    height, width = array.chunks
+    while column := list(islice(maps, width - n_subjects % width)):
+        subjects = slice(n_subjects, n_subjects + len(column))
+        n_subjects = subjects.stop
+        array.resize((n_sites, n_subjects))
+        # One file at a time: zarr copies what it writes.
+        for block in cut(n_sites, height):
+            array[block, subjects] = np.stack([values[order[block]] for values in column], axis=1)
+
+
+# ---------------------------------------------------------------------- comparing cohorts
 
 
 def _differences(like: AnyCohort, cohort: AnyCohort) -> list[str]:
-    """What keeps a cohort from being more of the same, as text."""
+    """Return what keeps a cohort from being more of the same."""
     if like is cohort:
         return []
-    found = []
+    problems = []
     if not _same_sites(like.sites, cohort.sites):
-        found.append(
-            f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another order"
+        problems.append(
+            f"the store has {like.sites!r}, it has {cohort.sites!r} or the same sites in another "
+            "order"
         )
-    else:
-        masks = [
-            np.ones(like.sites.n, dtype=bool) if one.mask is None else one.mask
-            for one in (like, cohort)
-        ]
-        n = int((masks[0] != masks[1]).sum())
-        if n:
-            found.append(f"its mask differs at {n} sites")
-    for name in ("hemisphere", "modality", "units"):
-        there, here = getattr(like, name), getattr(cohort, name)
-        if there != here:
-            found.append(f"{name} of the store is {there!r}, here {here!r}")
-    columns = [set(map(str, one.participants)) for one in (like, cohort)]
-    if columns[0] - columns[1]:
-        found.append(f"participants lack the columns {sorted(columns[0] - columns[1])}")
-    if columns[1] - columns[0]:
-        found.append(f"the store's participants lack the columns {sorted(columns[1] - columns[0])}")
-    return found
+    elif not np.array_equal(_mask_of(like), _mask_of(cohort)):
+        problems.append("its mask is not that of the store")
+    stored = _record_to_compare(like)
+    new = _record_to_compare(cohort)
+    problems += [
+        f"{name} of the store: {shown(stored[name])}; here: {shown(new[name])}"
+        for name in stored
+        if name in new and stored[name] != new[name]
+    ]
+    return problems
+
+
+def _record_to_compare(cohort: AnyCohort) -> dict[str, object]:
+    """Return what must be equal in all cohorts of a store, as far as this one says it."""
+    record = {
+        "hemisphere": cohort.hemisphere,
+        "columns of participants": sorted(map(str, cohort.participants)),
+        **vars(Measurement.of(cohort)),
+    }
+    if record["smoothing"] is None:
+        del record["smoothing"]
+    if "preprocessing" not in cohort.provenance:
+        del record["preprocessing"]
+    return record
+
+
+def _mask_of(cohort: AnyCohort) -> np.ndarray:
+    return np.ones(cohort.sites.n, dtype=bool) if cohort.mask is None else cohort.mask
 
 
 def _same_sites(a: Sites, b: Sites) -> bool:
-    """Whether they are the same sites in the same faces, as the order on disk needs."""
-    if a is b:
-        return True
-    same = same_sites(a, b) and a.on == b.on and a.max_level == b.max_level
-    return same and all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("hemisphere", "position", "deepest")
+    """Return whether two cohorts have the same sites in the same faces."""
+    names = ("on", "max_level", "hemisphere", "position", "deepest")
+    return same_sites(a, b) and all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in names
     )

@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from hashlib import sha256
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from icofactor.cohort.cohort import CohortBase, Hemisphere, subject_rows
-from icofactor.cohort.store.arrays import GROUP, MOST_METADATA, StoredArray, reading
+from icofactor.cohort.problems import some
+from icofactor.cohort.store.columns import decode_column
 from icofactor.cohort.store.layout import (
-    COMMIT,
+    MARK,
     Commit,
     read_commit,
+    reading,
     shared_provenance,
-    store_place,
+    store_address,
 )
-from icofactor.cohort.store.maps import StoredRows
+from icofactor.cohort.store.statistics import map_hash
 from icofactor.errors import CohortError, RemoteError
 from icofactor.io.guard import Unreadable
-from icofactor.io.json import read_text
 from icofactor.io.records import rebuild
-from icofactor.io.tables import decode_column
-from icofactor.io.url import RemotePath
+from icofactor.maps.blocks import cut
 from icofactor.maps.maps import Maps
 from icofactor.sphere.meshes import check_sites
-from icofactor.sphere.parcels import Parcels
 from icofactor.sphere.sites import Sites
 
-SITE_ARRAYS = ("coordinates", "hemisphere", "triangles", "position", "deepest", "frames", "weights")
-REGIONS = "regions-"
-"""Before the names of arrays of parcels."""
-_OPTIONAL = ("triangles", "weights", "mask")
-_REOPENED, _METADATA_AHEAD = 20, 256
+if TYPE_CHECKING:
+    import zarr
 
-
-@lru_cache(maxsize=4)
-def opened_again(path: str, identity: str) -> StoredCohort:
-    """The same cohort in another process."""
-    stored = open_store(path)
-    if stored.identity != identity:
-        raise CohortError(path, "was changed in the meantime: open it again")
-    return stored
+# Names of arrays.
+MAPS = "maps"
+STATISTICS = "statistics"
+SITES = "sites/"
+MASK = "mask"
+ORDER = "order"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,17 +51,16 @@ class StoredCohort(CohortBase):
     Attributes
     ----------
     X : array-like of shape (n_subjects, n_sites)
-        Maps on disk, read as float32.
+        Maps on disk, read as float32. `X.blocks()` lists sites that are read efficiently together,
+        and `X.read(block)` reads them as sites × subjects.
     subjects, sites, mask, hemisphere, modality, units, participants, truth
         As in `Cohort`; `truth` is not stored.
     provenance : dict
         What all inputs have in common, and "steps": one record per commit.
-    path : Path or URL
-        Folder of the store.
-    generation : int
-        Number of commits.
-    order : int array of shape (n_sites,)
-        Sites in the order on disk, that of the quadtree: row r of `read_sites` is site order[r].
+    path : Path or str
+        Folder of the store, or its URL.
+    commit : dict
+        What the store says of the cohort: "generation" is the number of commits so far.
 
     Examples
     --------
@@ -82,8 +73,6 @@ class StoredCohort(CohortBase):
     ('thickness', (642,))
     >>> store.select([7, 0]).subjects == (cohort.subjects[7], cohort.subjects[0])
     True
-    >>> sum(len(store.read_sites(block)) for block in store.site_blocks())
-    642
     """
 
     X: Maps
@@ -95,74 +84,60 @@ class StoredCohort(CohortBase):
     units: str
     participants: Mapping[str, NDArray[Any]]
     provenance: Mapping[str, Any]
-    path: Path | RemotePath
-    generation: int
-    order: NDArray[np.int64]
-    truth: None = field(default=None)
-
-    @property
-    def chunk_sites(self) -> int:
-        """Number of sites per chunk; blocks of this length, from a multiple of it on, are read most
-        efficiently.
-        """
-        return int(self.X.values.chunks[0])
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of maps read so far, in whole chunks."""
-        return int(self.X.values.bytes_read)
-
-    @property
-    def stored_dtype(self) -> np.dtype:
-        """Type of the values on disk."""
-        return np.dtype(self.X.values.stored_dtype)
-
-    @property
-    def identity(self) -> str:
-        """What tells this commit of the store from all others."""
-        return str(self.X.values.commit.identity)
-
-    def read_sites(self, where: slice) -> NDArray[np.float32]:
-        """Read the maps at consecutive sites of `order`, as sites × subjects. Threads may call it
-        at the same time.
-        """
-        if where.step not in (None, 1):
-            raise ValueError(f"sites must be consecutive; got a slice with step {where.step}")
-        return self.X.read_source(self.order[where]).astype(np.float32, copy=False)
+    path: Path | str
+    commit: Commit
+    truth: None = None
 
     def select(
         self, rows: Sequence[int], participants: Mapping[str, Any] | None = None
     ) -> StoredCohort:
         """Select subjects, in any order; they stay on disk. `participants` replaces their table."""
-        own = {name: np.asarray(values)[list(rows)] for name, values in self.participants.items()}
+        if participants is None:
+            participants = {
+                name: np.asarray(values)[list(rows)] for name, values in self.participants.items()
+            }
         return replace(
             self,
             X=self.X.subset(subjects=np.asarray(rows, dtype=np.int64)),
             subjects=tuple(self.subjects[row] for row in rows),
-            participants=own if participants is None else participants,
+            participants=participants,
         )
+
+    def verify(self) -> None:
+        """Read all maps of the store and compare them with the hashes of when they were written.
+
+        The checksums of the files, which every read compares, do not tell files that were
+        exchanged. CohortError names the subjects whose maps differ.
+        """
+        names = np.array(self.commit["subjects"])
+        rows = np.asarray(self.X.sites)
+        hashes = [map_hash(values) for values in stored_maps(self.X.values, rows)]
+        changed = names[np.array(hashes) != self.commit["hashes"]]
+        if len(changed):
+            raise CohortError(
+                self.path, f"is damaged: these subjects have other maps: {some(changed)}"
+            )
 
     def __getitem__(self, which: Any) -> StoredCohort:
         """Some subjects, which stay on disk: by a mask, row numbers, a slice, or names."""
         return self.select(subject_rows(self.subjects, which))
 
-    def site_blocks(self) -> list[slice]:
-        """Blocks of `order` that can be read efficiently; together they cover all sites."""
-        n = self.sites.n
-        return [
-            slice(first, min(first + self.chunk_sites, n))
-            for first in range(0, n, self.chunk_sites)
-        ]
-
     def __repr__(self) -> str:
+        units = f" in {self.units}" if self.units else ""
+        plural = "s" if self.hemisphere == "both" else ""
         return (
-            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; {self.modality}"
-            f"{f' in {self.units}' if self.units else ''}, {self.hemisphere} "
-            f"hemisphere{'s' * (self.hemisphere == 'both')}; {self.path})"
+            f"StoredCohort({len(self)} subjects × {self.sites.n} {self.sites.on}; "
+            f"{self.modality}{units}, {self.hemisphere} hemisphere{plural}; {self.path})"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.path), self.identity, self.X.subjects, self.participants)
+
+def stored_maps(maps: zarr.Array, rows: np.ndarray, first: int = 0) -> Iterator[np.ndarray]:
+    """Yield the maps of a store, one per subject from `first` on; `rows` has the row of every site."""
+    for subjects in cut(maps.shape[1], maps.chunks[1]):
+        if subjects.stop > first:
+            start = max(first, subjects.start)
+            # Copies, so that no subject keeps the others of its chunks in memory.
+            yield from map(np.copy, maps[:, start : subjects.stop][rows].T)
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredCohort:
@@ -172,8 +147,7 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     ----------
     path : path or URL
         A folder, or an address such as "s3://bucket/cohort.store", "gs://..." or "https://..."
-        (needs
-        `pip install 'icofactor[remote]'`). Credentials come from the environment; see
+        (needs `pip install 'icofactor[remote]'`). Credentials come from the environment; see
         docs/scale.md.
 
     Examples
@@ -186,100 +160,61 @@ def open_store(path: str | os.PathLike[str]) -> StoredCohort:
     >>> ico.cohort.open_store(path).X[:2].shape
     (2, 642)
     """
-    folder = store_place(path)
-    for last in (*[False] * _REOPENED, True):
-        commit = read_commit(folder)
-        try:
-            return _opened(folder, commit)
-        except RemoteError:
+    address = store_address(path)
+    commit = read_commit(address)
+    try:
+        return _open(address, commit)
+    except RemoteError:
+        raise
+    except CohortError:
+        # A writer may have replaced the cohort, and removed its files, after its commit was read.
+        if read_commit(address)["generation"] == commit["generation"]:
             raise
-        except CohortError:
-            # a writer may have replaced the cohort, and removed its files, between reading the
-            # commit and them
-            if last or read_commit(folder).generation == commit.generation:
-                raise
-    raise AssertionError
+    return open_store(path)
 
 
-def _opened(folder: Path | RemotePath, commit: Commit) -> StoredCohort:
-    if isinstance(folder, RemotePath):
-        mesh = (f"{commit.mesh}/{name}" for name in (*SITE_ARRAYS, "order", "mask"))
-        names = [commit.mesh, *(name for name in mesh if name in commit.checksums), *commit.arrays]
-        folder.ahead([f"{name}/{GROUP}" for name in names[:_METADATA_AHEAD]], MOST_METADATA)
-    arrays = read_mesh(folder, commit)
-    with reading(folder / commit.mesh, "mesh of a cohort store"):
-        order, mask = arrays.pop("order"), arrays.pop("mask")
-        sites = check_sites(rebuild(Sites, commit.sites, arrays))
-        _check_mesh(sites, order, mask)
-    with reading(folder / COMMIT, "record of a cohort store"):
-        participants = {
-            name: decode_column(dict(column)) for name, column in commit.participants.items()
+def _open(address: Path | str, commit: Commit) -> StoredCohort:
+    # zarr takes a moment to import, and most commands need no store.
+    from icofactor.cohort.store.files import StoreFiles, open_array, read_array
+
+    files = StoreFiles(address)
+    metadata = commit["arrays"]
+    with reading(f"{address}/{MARK}"):
+        prefix = f"{commit['content']}/{SITES}"
+        arrays = {
+            name.removeprefix(prefix): read_array(files, name, metadata[name])
+            for name in metadata
+            if name.startswith(prefix) and metadata[name]["node_type"] == "array"
         }
-    rows = StoredRows(folder, commit, len(order))
-    # The row on disk of every site.
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order))
-    maps = Maps(rows, subjects_first=False, sites=position)
-    provenance = shared_provenance(commit.steps)
-    if rows.stored_dtype == np.float16:
-        provenance["stored_dtype"] = "float16"
-    return StoredCohort(
-        X=maps,
-        subjects=commit.subjects,
-        sites=sites,
-        mask=mask,
-        hemisphere=cast(Hemisphere, commit.hemisphere),
-        modality=commit.modality,
-        units=commit.units,
-        participants=participants,
-        provenance=provenance,
-        path=folder,
-        generation=commit.generation,
-        order=order,
-    )
-
-
-def _reopen(path: str, identity: str, rows: Any = None, participants: Any = None) -> StoredCohort:
-    """The same cohort, or some of its subjects, in another process."""
-    stored = opened_again.__wrapped__(path, identity)
-    return (
-        replace(stored, participants=participants)
-        if rows is None
-        else stored.select(rows, participants)
-    )
-
-
-def read_mesh(folder: Path | RemotePath, commit: Commit) -> dict[str, Any]:
-    """The arrays of the sites, their order and the mask."""
-    mark, checksums = folder / commit.mesh / GROUP, commit.checksums
-    with reading(mark):
-        if (
-            sha256(read_text(mark, MOST_METADATA).encode()).hexdigest()
-            != checksums[commit.mesh]["metadata"]
-        ):
-            raise Unreadable("is damaged: its checksum is wrong")
-    arrays: dict[str, Any] = {}
-    for name in (*SITE_ARRAYS, "order", "mask"):
-        place = f"{commit.mesh}/{name}"
-        if name in _OPTIONAL and place not in checksums:
-            arrays[name] = None
-            continue
-        with reading(folder / COMMIT, "record of a cohort store"):
-            array_checksums = checksums[place]
-        arrays[name] = StoredArray(folder / place, array_checksums).read()
-        arrays[name].setflags(write=False)
-    if commit.sites.get("regions") is not None:
-        for name in (
-            one.name for one in fields(Parcels) if f"{commit.mesh}/{REGIONS}{one.name}" in checksums
-        ):
-            place = f"{commit.mesh}/{REGIONS}{name}"
-            arrays[f"regions/{name}"] = StoredArray(folder / place, checksums[place]).read()
-    return arrays
-
-
-def _check_mesh(sites: Sites, order: NDArray[Any], mask: NDArray[Any] | None) -> None:
-    n = sites.n
-    if not np.array_equal(np.sort(order), np.arange(n)):
-        raise Unreadable("is damaged: its order of sites is not an order")
-    if mask is not None and (mask.shape != (n,) or mask.dtype != bool):
-        raise Unreadable(f"is damaged: its mask has shape {mask.shape} and type {mask.dtype}")
+        mask = arrays.pop(MASK, None)
+        order = arrays.pop(ORDER)
+        sites = check_sites(rebuild(Sites, commit["sites"], arrays))
+        name = f"{commit['content']}/{MAPS}"
+        maps = open_array(files, name, metadata[name])
+        fits = (
+            (mask is None or (mask.shape == (sites.n,) and mask.dtype == bool))
+            and np.array_equal(np.sort(order), np.arange(sites.n))
+            and maps.shape == (sites.n, len(commit["subjects"]))
+            and maps.dtype in (np.float32, np.float16)
+        )
+        if not fits:
+            raise Unreadable("is damaged: its arrays do not fit its mesh and its subjects")
+        provenance = shared_provenance(commit["steps"])
+        # Reports say how maps were rounded.
+        if maps.dtype == np.float16:
+            provenance["stored_dtype"] = "float16"
+        return StoredCohort(
+            X=Maps(maps, subjects_first=False, sites=np.argsort(order)),
+            subjects=tuple(commit["subjects"]),
+            sites=sites,
+            mask=mask,
+            hemisphere=commit["hemisphere"],
+            modality=commit["modality"],
+            units=commit["units"],
+            participants={
+                name: decode_column(column) for name, column in commit["participants"].items()
+            },
+            provenance=provenance,
+            path=address,
+            commit=commit,
+        )

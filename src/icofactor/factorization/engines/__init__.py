@@ -54,8 +54,8 @@ def check_engine(engine: str) -> None:
     """Refuse what is not an engine, before any work."""
     check_value("engine", engine, OneOf(ENGINES))
     if engine == "jax" and find_spec("jax") is None:
-        message = "{engine='jax'} needs jax, which is not installed: pip install 'icofactor[jax]'"
-        raise ArgumentError("engine", None, message)
+        message = "jax is not installed; run pip install 'icofactor[jax]'"
+        raise ArgumentError("engine", message)
 
 
 def choose_engine(
@@ -80,7 +80,8 @@ def choose_engine(
     elif engine == "jax" and not has_jax:
         engine = "cpu" if scheme.sweeps else "numpy"
     elif engine == "cpu" and not has_numba():
-        message = "engine='cpu' needs numba, which is not installed or is switched off (NUMBA_DISABLE_JIT)"
+        reason = "which is not installed or is switched off (NUMBA_DISABLE_JIT)"
+        message = f"engine='cpu' needs numba, {reason}"
         warnings.warn(f"{message}; NumPy is used", UserWarning, stacklevel=3)
     if engine == "jax":
         from icofactor.factorization.engines import jax
@@ -103,7 +104,7 @@ def has_numba() -> bool:
 
 
 def has_kernel(p: Problem, method: Method) -> bool:
-    """Whether the kernels know a problem: arrays of NumPy, dense or diagonal K, and their scheme."""
+    """Whether the kernels solve a problem: NumPy arrays, dense or diagonal K, and their scheme."""
     if not isinstance(p.L, np.ndarray) or not isinstance(p.K, np.ndarray):
         return False
     if method.extrapolation is not None and method.extrapolation.kernel is None:
@@ -138,7 +139,7 @@ def work_of(
     n_components: int,
     n_updates: float,
 ) -> float:
-    """Return the operations of so many updates, or as many as take the generic functions as long."""
+    """Return the operations of so many updates, or as many as take the generic code as long."""
     n_subjects, n_columns = p.L.shape
     if p.K.ndim == 1:
         times_K = 2 * n_columns * n_components

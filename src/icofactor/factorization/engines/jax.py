@@ -192,7 +192,7 @@ def iterate(
     """Do what `_solve.iterate` does on the device of JAX; NumPy arrays come in and go out.
 
     Runs end at the very update at which they would there: by `tol`, by halving, or out of the
-    finite numbers. Those that ended stay in the batch, held still. The JAX settings of the user stay
+    finite numbers. Those that ended stay in the batch, held still. JAX settings of the user stay
     as they are. `on_update` is called after stretches of updates, not after each.
     """
     with settings():

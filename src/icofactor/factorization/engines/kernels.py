@@ -117,7 +117,7 @@ def run_starts(
     first: int,
     last: int,
 ) -> None:
-    """Update the starts of these numbers from update `first` on to `last`, or to where each ends."""
+    """Update the starts of these numbers from update `first` to `last`, or to where each ends."""
     for i in numbers:
         n_components, n_columns = starts.B[i].shape
         n_subjects = starts.C[i].shape[1]
@@ -304,7 +304,7 @@ def propose(
     candidate: Point,
     space_C: Array,
 ) -> None:
-    """`update.propose`: the candidate from the plain update of B, with this weight of the momentum."""
+    """`update.propose`: the candidate from the plain update of B, with this momentum weight."""
     # numba counts the references of every array that it takes out of a tuple or passes on inside
     # one, which took a quarter of the time: so each array is taken out once.
     B, C, KB, G, BL, CC, LC = candidate
@@ -408,7 +408,7 @@ def shrink(
     weights: Array,
     new: Array,
 ) -> None:
-    """The update of a factor of DL, eq. 2 and 3: a gradient step, and towards zero by the penalty."""
+    """The update of a factor of DL, eq. 2 and 3: a gradient step, and shrinkage by the penalty."""
     for j in range(X.shape[0]):
         for k in range(X.shape[1]):
             length = literal_step

@@ -1,4 +1,4 @@
-"""What all schemes share: the problem that updates solve, the error (eq. 1), and the contract `Scheme`.
+"""What schemes share: the problem that updates solve, the error (eq. 1), the contract `Scheme`.
 
 B is (..., n_k, n_d) and C is (..., n_d, n_subjects); the leading axes are a batch of independent
 starts. Functions are pure: they write into none of their arguments.
@@ -436,18 +436,16 @@ def check_rules(rules: str, scheme: Scheme) -> None:
     """Refuse rules that do not exist, or that do not go with the scheme."""
     check_value("rules", rules, OneOf(RULES))
     if rules == "paper" and not scheme.in_paper:
-        expected = (
-            f"{{method='{scheme.name}'}} is not a method of the paper; use {{rules='default'}}"
-        )
-        raise ArgumentError("rules", None, expected)
+        message = f"{scheme.name!r} is not a method of the paper; use the default rules"
+        raise ArgumentError("rules", message)
 
 
 def check_penalty(penalty: str | float, scheme: Scheme) -> None:
     """Refuse a penalty that is not one, or that the scheme does not have."""
     check_parameters(penalty=penalty)
     if not isinstance(penalty, str) and not scheme.penalised and penalty > 0:
-        expected = f"{{method='{scheme.name}'}} has no penalty; leave {{penalty='paper'}}"
-        raise ArgumentError("penalty", penalty, expected)
+        message = f"{scheme.name!r} has no penalty, so leave 'paper'"
+        raise ArgumentError("penalty", f"{message}; found {penalty}")
 
 
 def penalty_of(

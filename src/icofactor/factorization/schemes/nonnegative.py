@@ -55,7 +55,7 @@ class NonNegativeScheme(PenalisedScheme):
 
     @abstractmethod
     def penalty_slope(self, p: Problem, X: Array, weights: Array | float) -> Array:
-        """Return what the penalty adds to the gradient by a factor X whose entries weigh so much."""
+        """Return what the penalty adds to the gradient by a factor X with these weights."""
 
     def draw(self, p: Problem, n_components: int, rng: np.random.Generator) -> Factors:
         """Draw C = 1/n_d, and each column of B as the mean of five subjects' columns of Lᵀ."""

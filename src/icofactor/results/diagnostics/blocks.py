@@ -118,7 +118,7 @@ def _compare_strip(
     centred /= scale[:, None]
     projected = centred @ shared["Z"]
     variance = np.square(centred, out=centred)
-    # Sites without variance have an infinite scale: their z-scores, and what is left of them, are 0.
+    # Sites without variance have an infinite scale: their z-scores and residuals are 0.
     units = np.square(np.where(np.isfinite(scale), scale, 0.0))
     weighted_residual = weighed(residual, weights)
     return {
@@ -143,6 +143,7 @@ def linear_shares(
     components is tr((Z_SᵀZ_S)⁻¹ Z_SᵀXcᵀXcZ_S), with Z the `deviations` of loadings from their mean.
     """
     gram = deviations.T @ deviations
+    # The rank must not depend on how large the loadings of a component are.
     scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
     gram, moments = gram / np.outer(scale, scale), moments / np.outer(scale, scale)
 

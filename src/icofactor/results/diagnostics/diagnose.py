@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from icofactor.cohort.people import RowGroups
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError
 from icofactor.estimator.inputs import read_input
 from icofactor.factorization.matching import map_similarity
 from icofactor.maps.workers import one_blas_thread
@@ -22,11 +22,17 @@ from icofactor.results.diagnostics.record import Convergence, Diagnostics, Unusu
 from icofactor.results.meaning import not_converged, recurrence_warning
 from icofactor.sphere.meshes import same_sites
 
+# Points of the curve of an objective.
 _MOST_POINTS = 300
+# Ward's clustering takes time and memory of the square of the people, its best order of the cube.
 _MOST_CLUSTERED = 3000
 _MOST_ORDERED = 600
-_LEAST_LIMIT, _CHANCE = 3.5, 0.05
+# Unusual values: at least so far out, and by chance once in twenty cohorts.
+_SMALLEST_LIMIT = 3.5
+_CHANCE = 0.05
+# A component extends to where its map exceeds this share of its largest value.
 _EXTENT = 0.05
+# Loadings that correlate more than this cannot be told apart by statistics.
 _ALIKE = 0.95
 
 
@@ -77,86 +83,92 @@ def diagnose(
     """
     _check(model, cohort)
     begin = time.perf_counter()
-    mask, table = model.mask_, np.asarray(model.loadings_, dtype=np.float64)
+    mask = model.mask_
+    loadings = np.asarray(model.loadings_, dtype=np.float64)
     maps = model.components_ if mask is None else model.components_[:, mask]
     with one_blas_thread():
         W = np.ascontiguousarray(maps.T)
         centering = model.centering_.at(mask)
         X = read_input(cohort)[0].subset(sites=mask)
-        seen = fit_pass(X, W, table, centering, report, model._used_weights)
-    w = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
-    total = float(seen.subject_variance.sum())
-    codes = centering.codes(len(table))
-    linear, unique = linear_shares(seen.moments, centering.deviations(table.T).T, total)
-    associations, groupings, left_out = compare(
-        cohort.participants, table, n_permutations, random_state, groups
+        sums = fit_pass(X, W, loadings, centering, report, model._used_weights)
+    weights = np.ones(maps.shape[1]) if model._used_weights is None else model._used_weights
+    total = float(sums.subject_variance.sum())
+    explained = 1 - float(sums.subject_error.sum()) / total
+    deviations = centering.deviations(loadings.T).T
+    linear, unique = linear_shares(sums.moments, deviations, total)
+    associations, groupings, excluded = compare(
+        cohort.participants, loadings, n_permutations, random_state, groups
     )
-    order, tree = _clustered(table)
+    order, tree = _clustered(loadings)
+    component_order, _ = _clustered(loadings.T, standard=True)
     l1_B, l1_C = _l1_norms(model, maps)
-    residual = np.sqrt(seen.subject_error / w.sum())
+    # Sites count by their weights, if they have any.
+    residual = np.sqrt(sums.subject_error / weights.sum())
     convergence = _convergence(model)
-    alone = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
-    together, overlap = _correlation(table.T), _overlap(maps * w)
-    found = [
+    together = _correlation(loadings.T)
+    all_warnings = [
         *warnings,
-        *_warnings(model, convergence, maps, together, 1 - seen.subject_error.sum() / total, seen),
+        *_warnings(model, convergence, maps, together, explained, sums),
     ]
-    on_all = lambda values: _on_all(values, mask)
+    measure_explained = None
+    if model.measures_ is not None:
+        codes = centering.codes(len(loadings))
+        measure_explained = _explained_by_measure(model, sums, codes)
+    peak = peak_memory() if memory is None else int(memory)
     return Diagnostics(
         subjects=tuple(cohort.subjects),
         hemisphere=str(cohort.hemisphere),
         modality=str(cohort.modality),
         units=str(cohort.units),
         simulated=bool(cohort.simulated),
-        median=on_all(seen.median),
-        deviation=on_all(seen.deviation),
-        explained_map=on_all(_share(seen.site_error, seen.site_variance)),
-        parcellation=winner_takes_all(model.components_, table, mask).astype(np.int16),
+        median=_on_all(sums.median, mask),
+        deviation=_on_all(sums.deviation, mask),
+        explained_map=_on_all(_share(sums.site_error, sums.site_variance), mask),
+        parcellation=winner_takes_all(model.components_, loadings, mask).astype(np.int16),
         depth=np.asarray(model.depth_, dtype=np.int16),
-        loadings=table,
+        loadings=loadings,
         residual=residual,
-        subject_explained=_share(seen.subject_error, seen.subject_variance),
-        explained=1 - float(seen.subject_error.sum()) / total,
-        measure_explained=None if model.measures_ is None else _of_measures(model, seen, codes),
-        explained_X=1 - seen.sq_error / seen.sq_norm,
-        alone=alone,
+        subject_explained=_share(sums.subject_error, sums.subject_variance),
+        explained=explained,
+        measure_explained=measure_explained,
+        explained_X=1 - sums.sq_error / sums.sq_norm,
+        alone=np.asarray(model.explained_variance_ratio_, dtype=np.float64),
         unique=unique,
         linear=linear,
         l1_B=l1_B,
         l1_C=l1_C,
-        extent=_extent(maps, w),
-        overlap=overlap,
-        similarity=np.clip(map_similarity(maps, maps, w), -1, 1),
+        extent=_extent(maps, weights),
+        overlap=_overlap(maps * weights),
+        similarity=np.clip(map_similarity(maps, maps, weights), -1, 1),
         together=together,
         order=order,
-        component_order=_clustered(table.T, standard=True)[0],
+        component_order=component_order,
         tree=tree,
         convergence=convergence,
         associations=associations,
         groupings=groupings,
-        unusual=unusual_subjects(table, residual),
-        left_out=left_out,
+        unusual=unusual_subjects(loadings, residual),
+        left_out=excluded,
         timing={**(timing or {}), "diagnostics": time.perf_counter() - begin},
-        memory=peak_memory() if memory is None else int(memory),
-        warnings=tuple(dict.fromkeys(str(text) for text in found)),
+        memory=peak,
+        warnings=tuple(dict.fromkeys(str(text) for text in all_warnings)),
     )
 
 
 def _check(model: Any, cohort: Any) -> None:
     if not hasattr(model, "components_"):
-        raise ArgumentError(
-            "model", Phrase(f"a {type(model).__name__} that is not"), "fitted: call fit first"
-        )
+        raise ArgumentError("model", f"this {type(model).__name__} is not fitted: call fit first")
     if not (hasattr(cohort, "subjects") and hasattr(cohort, "X")):
-        raise ArgumentError("cohort", Phrase(type(cohort).__name__), "a Cohort")
+        raise ArgumentError("cohort", f"must be a Cohort; found {type(cohort).__name__}")
     if len(cohort.subjects) != len(model.loadings_):
-        expected = f"the cohort that the model was fitted to, of {len(model.loadings_)} subjects"
-        raise ArgumentError("cohort", Phrase(f"{len(cohort.subjects)} subjects"), expected)
-    if not same_sites(cohort.sites, model.sites_):
         raise ArgumentError(
             "cohort",
-            cohort.sites,
-            f"on the same sites as the model, in one order: {model.sites_!r}",
+            f"must have the {len(model.loadings_)} subjects that the model was fitted to; found "
+            f"{len(cohort.subjects)}",
+        )
+    if not same_sites(cohort.sites, model.sites_):
+        raise ArgumentError(
+            "cohort", f"must be on {model.sites_!r} as the model is; found {cohort.sites!r}"
         )
 
 
@@ -174,33 +186,34 @@ def _share(error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return 1 - np.divide(error, variance, out=np.full_like(error, np.nan), where=variance > 0)
 
 
-def _of_measures(model: Any, seen: Pass, codes: np.ndarray | None) -> np.ndarray:
-    """(n_measures,) share of each measure's variance that the fit explains."""
+def _explained_by_measure(model: Any, sums: Pass, codes: np.ndarray | None) -> np.ndarray:
+    """Return the share of each measure's variance that the fit explains."""
     if codes is not None:
-        error, variance = (
-            np.bincount(codes, values) for values in (seen.subject_error, seen.subject_variance)
-        )
-    else:
-        part, w = model._used(model.sites_.measure), model._used_weights
-        weighed = lambda values: values if w is None else values * w
-        error, variance = (
-            np.bincount(part, weighed(values)) for values in (seen.site_error, seen.site_variance)
-        )
-    return _share(error, variance)
+        # Measures are rows: their codes are those of subjects.
+        error = np.bincount(codes, sums.subject_error)
+        return _share(error, np.bincount(codes, sums.subject_variance))
+    measure = model._used(model.sites_.copy)
+    weights = 1.0 if model._used_weights is None else model._used_weights
+    error = np.bincount(measure, sums.site_error * weights)
+    return _share(error, np.bincount(measure, sums.site_variance * weights))
 
 
 def _l1_norms(model: Any, maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """‖B_j‖₁ and ‖C_j‖₁ in design coordinates, in the order of the components.
+    """Return ‖B_j‖₁ and ‖C_j‖₁ in design coordinates, in the order of the components.
 
     The solution keeps the order of its start; its components are recognized by their maps D B.
     """
-    B, C = np.asarray(model.solution_.B), np.asarray(model.solution_.C)
-    coarse = model.design_.matrix @ B
-    unit = lambda rows: (
-        rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
-    )
-    _, column = linear_sum_assignment(-np.abs(unit(maps) @ unit(np.ascontiguousarray(coarse.T)).T))
+    B = np.asarray(model.solution_.B)
+    C = np.asarray(model.solution_.C)
+    solution_maps = np.ascontiguousarray((model.design_.matrix @ B).T)
+    agreement = np.abs(_unit_rows(maps) @ _unit_rows(solution_maps).T)
+    # Each component of the solution is one map, however similar two of them are.
+    _, column = linear_sum_assignment(-agreement)
     return np.abs(B).sum(axis=0)[column], np.abs(C).sum(axis=1)[column]
+
+
+def _unit_rows(rows: np.ndarray) -> np.ndarray:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
 
 
 def _extent(maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -209,14 +222,10 @@ def _extent(maps: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _overlap(maps: np.ndarray) -> np.ndarray:
-    """Σ over sites of min(p_i, p_j), where p is a map's absolute values as parts of their sum."""
+    """Return Σ over sites of min(p_i, p_j), where p is a map's absolute values over their sum."""
     sizes = np.abs(maps)
-    parts = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    found = np.empty((len(maps), len(maps)))
-    for i in range(len(maps)):
-        for j in range(i + 1):
-            found[i, j] = found[j, i] = np.minimum(parts[i], parts[j]).sum()
-    return found
+    shares = sizes / np.maximum(sizes.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.array([np.minimum(shares, row).sum(axis=1) for row in shares])
 
 
 def _correlation(rows: np.ndarray) -> np.ndarray:
@@ -225,37 +234,40 @@ def _correlation(rows: np.ndarray) -> np.ndarray:
 
 
 def _clustered(rows: np.ndarray, standard: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """An order of the rows in which alike ones are neighbours (Ward's clustering), and the tree it
-    comes from.
+    """Return an order in which similar rows are neighbours, and the tree of Ward's clustering.
 
     Very many rows are put in the order of their first principal component, without a tree.
     """
     from scipy.cluster.hierarchy import leaves_list, linkage
 
     n = len(rows)
+    no_tree = np.empty((0, 4))
+    # Columns of loadings are alike where they correlate, whatever their size.
     points = standardised(rows.T).T if standard else standardised(rows)
     if n < 3:
-        return np.arange(n), np.empty((0, 4))
+        return np.arange(n), no_tree
     if n > _MOST_CLUSTERED:
-        leading = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0][:, 0]
-        return np.argsort(leading, kind="stable"), np.empty((0, 4))
+        axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[0]
+        return np.argsort(axes[:, 0], kind="stable"), no_tree
     tree = linkage(points, "ward", optimal_ordering=n <= _MOST_ORDERED)
     return leaves_list(tree).astype(np.int64), tree
 
 
 def _convergence(model: Any) -> Convergence:
     objective = np.asarray(model.solution_.objective, dtype=np.float64)
-    made = np.asarray(model.starts_.start_n_iter)
-    starts = np.asarray(model.starts_.objectives, dtype=np.float64)[(made > 0) | (made.max() == 0)]
-    at = _thinned(min(int(made.max()) + 1, starts.shape[1]))
-    band = np.percentile(
-        np.where(np.isfinite(starts[:, at]), starts[:, at], np.inf), (0, 25, 50, 75, 100), axis=0
-    )
-    kept = _thinned(len(objective))
+    n_updates = np.asarray(model.starts_.start_n_iter)
+    # Starts that were not promising were not continued, and have no objectives.
+    continued = (n_updates > 0) | (n_updates.max() == 0)
+    starts = np.asarray(model.starts_.objectives, dtype=np.float64)[continued]
+    updates = _thinned(min(int(n_updates.max()) + 1, starts.shape[1]))
+    # A start that ended early has no objective after it; percentiles need a number.
+    objectives = np.where(np.isfinite(starts[:, updates]), starts[:, updates], np.inf)
+    band = np.percentile(objectives, (0, 25, 50, 75, 100), axis=0)
+    best_updates = _thinned(len(objective))
     return Convergence(
-        updates=kept,
-        objective=objective[kept],
-        band_updates=at,
+        updates=best_updates,
+        objective=objective[best_updates],
+        band_updates=updates,
         band=np.where(np.isfinite(band), band, np.nan),
         divisions=np.asarray(model.refined_.divisions, dtype=np.int64),
         n_columns=np.asarray(model.refined_.n_columns, dtype=np.int64),
@@ -265,7 +277,7 @@ def _convergence(model: Any) -> Convergence:
 
 
 def _thinned(n: int) -> np.ndarray:
-    """At most so many of the numbers 0 to n − 1: dense at first, where objectives fall, then even."""
+    """Return some of the numbers 0 to n − 1: dense at first, where objectives fall, then even."""
     if n <= _MOST_POINTS:
         return np.arange(n)
     early = np.geomspace(1, n - 1, _MOST_POINTS // 2)
@@ -283,6 +295,7 @@ def robust_z(values: np.ndarray, reference: np.ndarray | None = None) -> np.ndar
     reference = values if reference is None else reference
     middle = np.median(reference, axis=0)
     unit = 1.4826 * np.median(np.abs(reference - middle), axis=0)
+    # More than half of the values may be 0.
     unit = np.where(unit > 0, unit, reference.std(axis=0))
     return np.divide(values - middle, unit, out=np.zeros_like(values), where=unit > 0)
 
@@ -291,7 +304,7 @@ def limit_of(n_values: int) -> float:
     """The distance that normal numbers pass, anywhere among so many, once in twenty cohorts; at
     least 3.5.
     """
-    return max(_LEAST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
+    return max(_SMALLEST_LIMIT, float(norm.isf(_CHANCE / max(n_values, 1))))
 
 
 def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
@@ -303,31 +316,40 @@ def unusual_subjects(loadings: np.ndarray, residual: np.ndarray) -> Unusual:
     in the cohort, once in twenty cohorts; at least 3.5.
     """
     values = np.column_stack([loadings, residual])
+    roots = np.cbrt(np.column_stack([_from_zero(column) for column in values.T]))
     z = robust_z(values)
-    by_root = robust_z(np.cbrt(np.column_stack([_from_zero(column) for column in values.T])))
-    z = np.where(np.abs(by_root) < np.abs(z), np.copysign(by_root, z), z)
+    z_of_roots = robust_z(roots)
+    smaller = np.abs(z_of_roots) < np.abs(z)
+    z = np.where(smaller, np.copysign(z_of_roots, z), z)
     limit = limit_of(2 * z.size)
-    far = np.abs(z) > limit
-    far[:, -1] = z[:, -1] > limit
-    subject, which = np.nonzero(far)
-    order = np.argsort(-np.abs(z[subject, which]), kind="stable")
-    subject, which = subject[order], which[order]
-    component = np.where(which == loadings.shape[1], -1, which)
-    return Unusual(subject, component, values[subject, which], z[subject, which], limit)
+    unusual = np.abs(z) > limit
+    # Only large residuals are unusual.
+    unusual[:, -1] = z[:, -1] > limit
+    subject, column = np.nonzero(unusual)
+    order = np.argsort(-np.abs(z[subject, column]), kind="stable")
+    subject = subject[order]
+    column = column[order]
+    component = np.where(column == loadings.shape[1], -1, column)
+    return Unusual(subject, component, values[subject, column], z[subject, column], limit)
 
 
 def _from_zero(values: np.ndarray) -> np.ndarray:
-    """Values ≥ 0 as they are; signed ones shifted, and turned round where they lean to the left, so
-    that the cube roots of their 10th and 90th percentiles lie at equal distances from that of their
-    median, or as nearly so as can be.
+    """Return values whose cube roots are nearly normal: signed values are shifted, others not.
+
+    Signed values that lean to the left are mirrored first. The shift puts the cube roots of the
+    10th and 90th percentiles at equal distances from that of the median, as nearly as it can.
     """
-    if values.min() >= 0 or values.min() == values.max():
-        return np.maximum(values, 0.0) if values.min() >= 0 else np.zeros_like(values)
+    if values.min() == values.max():
+        return np.zeros_like(values)
+    if values.min() >= 0:
+        return values
     low, middle, high = np.percentile(values, (10, 50, 90))
-    turned = values if high - middle >= middle - low else -values
-    shifts = np.geomspace(1e-3, 1e3, 121) * np.ptp(values) - turned.min()
-    low, middle, high = np.cbrt(np.add.outer(np.percentile(turned, (10, 50, 90)), shifts))
-    return np.asarray(turned + shifts[np.argmin(np.abs((high - middle) / (middle - low) - 1))])
+    mirrored = values if high - middle >= middle - low else -values
+    shifts = np.geomspace(1e-3, 1e3, 121) * np.ptp(values) - mirrored.min()
+    percentiles = np.percentile(mirrored, (10, 50, 90))
+    low, middle, high = np.cbrt(np.add.outer(percentiles, shifts))
+    asymmetry = np.abs((high - middle) / (middle - low) - 1)
+    return np.asarray(mirrored + shifts[np.argmin(asymmetry)])
 
 
 def _warnings(
@@ -336,38 +358,35 @@ def _warnings(
     maps: np.ndarray,
     together: np.ndarray,
     explained: float,
-    seen: Pass,
-) -> list[str]:
-    """What a reader should know before believing the rest."""
+    sums: Pass,
+) -> Iterator[str]:
+    """Yield what a reader should know before believing the rest."""
     unsure = recurrence_warning(model)
-    found = [] if unsure is None else [unsure]
+    if unsure is not None:
+        yield unsure
     if not convergence.converged:
-        found.append(not_converged(model))
+        yield not_converged(model)
     empty = np.flatnonzero(np.abs(maps).max(axis=1) == 0) + 1
     if len(empty):
-        found.append(
-            f"Zero everywhere: component {', '.join(map(str, empty))}. Use fewer components."
-        )
+        yield f"Zero everywhere: component {', '.join(map(str, empty))}. Use fewer components."
     pairs = np.argwhere(np.triu(np.abs(together), 1) > _ALIKE) + 1
     if len(pairs):
-        listed = ", ".join(
-            f"{i} with {j}" for i, j in pairs[:6]
-        ) + f" and {len(pairs) - 6} more" * (len(pairs) > 6)
-        found.append(
-            f"The loadings of some components correlate by more than ±{_ALIKE}, so that statistics cannot tell them "
-            f"apart: {listed}. Use fewer components."
+        listed = ", ".join(f"{i} with {j}" for i, j in pairs[:6])
+        more = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
+        yield (
+            f"The loadings of some components correlate by more than ±{_ALIKE}, so that statistics "
+            f"cannot tell them apart: {listed}{more}. Use fewer components."
         )
     if explained < 0:
-        found.append(
-            "The fit explains less of the between-subject variance than the mean map would. Use another method, or "
-            "another number of components."
+        yield (
+            "The fit explains less of the between-subject variance than the mean map would. Use "
+            "another method, or another number of components."
         )
-    still = int((seen.site_variance == 0).sum())
-    if still:
-        left_out = " They are left out of z-scores." if model.center_ == "zscore" else ""
-        sites = "1 site in use does" if still == 1 else f"{still} sites in use do"
-        found.append(f"{sites} not vary between subjects; a mask may be missing.{left_out}")
-    return found
+    constant = int((sums.site_variance == 0).sum())
+    if constant:
+        excluded = " They are left out of z-scores." if model.center_ == "zscore" else ""
+        sites = "1 site in use does" if constant == 1 else f"{constant} sites in use do"
+        yield f"{sites} not vary between subjects; a mask may be missing.{excluded}"
 
 
 def peak_memory() -> int:
@@ -378,6 +397,7 @@ def peak_memory() -> int:
     except ImportError:  # Windows
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
     return int(peak if sys.platform == "darwin" else 1024 * peak)
 
 

@@ -1,529 +1,481 @@
-"""Drawings of the report's panels for print, with matplotlib."""
+"""The charts of the report, each drawn once: the page and figures/ have the same file."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from icofactor.assessment.atlas import ENRICHED, name_with_shares, rows_to_show
-from icofactor.assessment.selection.choice import verbatim
-from icofactor.factorization.recurrence import ENOUGH
 from icofactor.results.colours import diverging
 from icofactor.results.diagnostics.record import Association, Diagnostics, Grouping
 from icofactor.results.meaning import names_of_bars
-from icofactor.results.report.content import alone_is_a_share
-from icofactor.results.report.drawing import new_figure
+from icofactor.results.report.drawing import STYLE, new_figure
+from icofactor.results.report.surfaces import Floats
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from icofactor.results.report.association_files import (
         AdjustedColumn,
         AssociationTables,
         NormTables,
     )
 
-DPI = 300
-_BLUE, _ORANGE, _GREEN, _GREY = "#0b6ea8", "#d55e00", "#009e73", "#8c8c8c"
-MOST_POINTS = 2000
-"""Of more points their density is drawn, as on the page."""
-MOST_COLUMNS = 12
-"""Terms of a formula, and columns of a table, that are drawn."""
+# Colours that colour-blind readers can tell apart (Okabe and Ito, slightly darker).
+BLUE = "#0b6ea8"
+ORANGE = "#d55e00"
+GREY = "#8c8c8c"
+# Dots of a chart that stay vectors; more become one picture inside the figure.
+_MOST_VECTORS = 400
+# Small charts in one figure: the clearest relations, as the table has all.
+MOST_SMALL = 6
+# Terms of a formula that are drawn; the table has all.
+_MOST_TERMS = 12
+# Inches around the axes of a chart: left, right, bottom, top.
+_MARGINS = (0.72, 0.25, 0.48, 0.3)
+# Golden ratio: spreads dots that have the same place evenly and the same way each time.
+_GOLDEN = 0.618
+_Drawing = ParamSpec("_Drawing")
 
 
-def draw_convergence(d: Diagnostics) -> Any:
-    from matplotlib.ticker import MaxNLocator, NullLocator
+def styled(draw: Callable[_Drawing, Figure]) -> Callable[_Drawing, Figure]:
+    """Draw with the style of the report, and leave matplotlib's settings alone."""
+
+    @wraps(draw)
+    def draw_in_style(*args: _Drawing.args, **kwargs: _Drawing.kwargs) -> Figure:
+        from matplotlib import rc_context
+
+        with rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return draw_in_style
+
+
+def _new_axes(
+    width: float = 4.8,
+    height: float = 3.2,
+    n_rows: int = 1,
+    n_columns: int = 1,
+    margins: tuple[float, float, float, float] = _MARGINS,
+    right: float = 0.0,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a grid of axes, each with these margins; `right` inches stay free.
+
+    The places are computed here: matplotlib's search for them takes as long as drawing.
+    """
+    figure = new_figure(width, height)
+    cell_width = (width - right) / n_columns
+    cell_height = height / n_rows
+    west, east, south, north = margins
+    axes = []
+    for row, column in np.ndindex(n_rows, n_columns):
+        x = column * cell_width + west
+        y = height - (row + 1) * cell_height + south
+        size = (cell_width - west - east, cell_height - south - north)
+        box = (x / width, y / height, size[0] / width, size[1] / height)
+        axes.append(figure.add_axes(box))
+    return figure, axes
+
+
+def _component_ticks(axes: Axes, k: int, vertical: bool = False) -> None:
+    positions = np.arange(0, k, max(1, -(-k // 20)))
+    labels = [str(j + 1) for j in positions]
+    axes.set_xticks(positions, labels)
+    if vertical:
+        axes.set_yticks(positions, labels)
+
+
+def _dots(axes: Axes, x: Floats, y: Floats, colour: str = BLUE, **style: Any) -> None:
+    """Draw a dot per person, fainter where they are very many."""
+    n = np.size(y)
+    axes.scatter(
+        x,
+        y,
+        color=colour,
+        linewidths=0,
+        # Many dots lie on each other: together they show how dense they are.
+        alpha=float(np.clip(600 / max(n, 1), 0.05, 0.6)),
+        rasterized=n > _MOST_VECTORS,
+        **style,
+    )
+
+
+@styled
+def draw_convergence(d: Diagnostics) -> Figure:
+    """Draw the objective of the best start, and its spread over starts."""
+    from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
     c = d.convergence
-    figure, ((axes,),) = _new_axes(margins=(1.0, 0.15, 0.5, 0.12))
+    # Objectives may be long numbers.
+    figure, (axes,) = _new_axes(margins=(1.05, *_MARGINS[1:]))
     if c.n_starts > 1:
-        ends = {"color": _BLUE, "linewidth": 0}
-        axes.fill_between(
-            c.band_updates, c.band[0], c.band[4], alpha=0.16, label=f"{c.n_starts} starts", **ends
-        )
-        axes.fill_between(
-            c.band_updates, c.band[1], c.band[3], alpha=0.28, label="their quartiles", **ends
-        )
-    axes.plot(c.updates, c.objective, color=_BLUE, linewidth=1.6, label="the run that was kept")
+        for low, high, alpha, label in (
+            (0, 4, 0.16, f"{c.n_starts} starts"),
+            (1, 3, 0.28, "their quartiles"),
+        ):
+            axes.fill_between(
+                c.band_updates,
+                c.band[low],
+                c.band[high],
+                color=BLUE,
+                linewidth=0,
+                alpha=alpha,
+                label=label,
+            )
+    axes.plot(c.updates, c.objective, color=BLUE, linewidth=1.6, label="the best start")
     for number, update in enumerate(c.divisions):
-        label = "refinements" if number == 0 else None
-        axes.axvline(update, color=_ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=label)
+        # One entry in the legend for all of them.
+        name = "refinements" if number == 0 else None
+        axes.axvline(update, color=ORANGE, linestyle=(0, (2, 3)), linewidth=1, label=name)
+    # Update 0 is the start, which a logarithmic axis lacks.
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(1, max(2, int(c.updates[-1])))
-    shown = c.objective[1:] if len(c.objective) > 1 else c.objective
-    tops = c.band[4][1:] if c.n_starts > 1 else shown
-    low, high = float(np.nanmin(shown)), float(np.nanmax(np.concatenate([shown, tops])))
-    if low > 0:
+    # The objective of the start itself is far above the others.
+    objectives = c.objective[1:] if len(c.objective) > 1 else c.objective
+    bottom = float(np.nanmin(objectives))
+    top = float(np.nanmax(objectives))
+    if c.n_starts > 1 and c.band.shape[1] > 1:
+        top = max(top, float(np.nanmax(c.band[4][1:])))
+    # A penalized objective may be negative.
+    if bottom > 0:
         axes.set_yscale("log")
-        if high < 20 * low:
-            axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(lambda value, _: _plain(value))
-    axes.set_ylim(low / 1.01 if low > 0 else low, high * 1.05 if high > 0 else high)
-    axes.xaxis.set_major_formatter(lambda value, _: _plain(value))
-    axes.set_xlabel("update", fontsize=9)
-    axes.set_ylabel("objective", fontsize=9)
-    axes.legend(fontsize=7, frameon=False)
+    # Objectives may differ by less than a power of ten, which is where logarithmic axes have ticks.
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_minor_locator(NullLocator())
+    # A little room, so that the last step does not lie on the axis.
+    axes.set_ylim(bottom / 1.01 if bottom > 0 else bottom, top * 1.05 if top > 0 else top)
+    # Plain numbers are drawn faster than powers of ten.
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set(xlabel="update", ylabel="objective")
+    axes.legend()
     return figure
 
 
-def _plain(value: float) -> str:
-    """A number on a logarithmic axis. Letters do: matplotlib's formulas take longer than the rest
-    of the figure.
+@dataclass(frozen=True)
+class Bars:
+    """Numbers of every component.
+
+    Attributes
+    ----------
+    title : what they are, with their unit
+    series : name → one number per component; series stand beside each other
+    line : a number that they are compared with; None for none
     """
-    digits, _, power = f"{value:.6e}".partition("e")
-    if -4 < int(power) < 6:
-        return f"{value:,g}" if int(power) < 4 else f"{value:,.0f}"
-    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{float(digits):g} × 10{raised}".removeprefix("1 × ")
+
+    title: str
+    series: Mapping[str, Floats]
+    line: float | None = None
 
 
-def draw_explained(d: Diagnostics) -> Any:
-    k = len(d.alone)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1), margins=(0.7, 0.12, 0.5, 0.3))
-    if alone_is_a_share(d):
-        axes.bar(np.arange(k) - 0.2, 100 * d.alone, 0.4, color=_BLUE, label="alone")
-    at = np.arange(k) + (0.2 if alone_is_a_share(d) else 0.0)
-    axes.bar(at, 100 * d.unique, 0.4, color=_ORANGE, label="unique, added to all others")
-    _component_ticks(axes, k)
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel("% of between-subject variance", fontsize=9)
-    together = f"All together: {100 * d.explained:.1f} % ({100 * d.explained_X:.1f} % of ‖X‖²)"
-    axes.set_title(together, fontsize=9, y=1.0)
-    axes.legend(fontsize=7, frameon=False)
+@styled
+def draw_bars(charts: Sequence[Bars]) -> Figure:
+    """Draw bars of the components, one chart below the other."""
+    k = len(next(iter(charts[0].series.values())))
+    size = (max(4.8, 0.2 * k + 1), 2.2 * len(charts))
+    figure, all_axes = _new_axes(*size, n_rows=len(charts))
+    for axes, chart in zip(all_axes, charts, strict=True):
+        width = 0.8 / len(chart.series)
+        for number, (name, values) in enumerate(chart.series.items()):
+            shift = (number - (len(chart.series) - 1) / 2) * width
+            colour = (BLUE, ORANGE)[number]
+            axes.bar(np.arange(k) + shift, values, width, color=colour, label=name)
+        if len(chart.series) > 1:
+            # Room for the legend above the bars.
+            axes.margins(y=0.25)
+            axes.legend(loc="upper right", ncols=len(chart.series))
+        if chart.line is not None:
+            axes.axhline(chart.line, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
+        _component_ticks(axes, k)
+        axes.set_title(chart.title)
+    all_axes[-1].set_xlabel("component")
     return figure
 
 
-def draw_recurrence(model: Any) -> Any:
-    share = np.asarray(model.recurrence_)
-    k = len(share)
-    figure, ((axes,),) = _new_axes(max(5.2, 0.22 * k + 1), margins=(0.7, 0.12, 0.5, 0.12))
-    axes.bar(np.arange(k), 100 * share, 0.75, color=_GREEN)
-    axes.axhline(100 * ENOUGH, color=_GREY, linestyle=(0, (4, 3)), linewidth=1)
-    axes.set_ylim(0, 104)
-    _component_ticks(axes, k)
-    axes.set_xlabel("component", fontsize=9)
-    axes.set_ylabel("reached by other random starts on the same people (%)", fontsize=7)
-    return figure
-
-
-def draw_sparsity(d: Diagnostics) -> Any:
-    figure, (row,) = _new_axes(7.2, 2.4, 3, margins=(0.75, 0.1, 0.5, 0.15))
-    for axes, values, name, colour in (
-        (row[0], d.l1_B, "‖B‖₁", _BLUE),
-        (row[1], d.l1_C, "‖C‖₁", _ORANGE),
-        (row[2], 100 * d.extent, "extent (% of sites)", _GREEN),
-    ):
-        axes.bar(np.arange(len(values)), values, 0.75, color=colour)
-        step = max(1, -(-len(values) // 10))
-        at = np.arange(0, len(values), step)
-        axes.set_xticks(at, [str(j + 1) for j in at])
-        axes.set_xlabel("component", fontsize=9)
-        axes.set_ylabel(name, fontsize=9)
-    return figure
-
-
-def draw_similarity(d: Diagnostics) -> Any:
+@styled
+def draw_similarity(d: Diagnostics) -> Figure:
+    """Draw overlap and correlation of all pairs of components."""
     from matplotlib.colors import ListedColormap
 
-    figure, (row,) = _new_axes(8.4, 2.72, 3, margins=(0.35, 0.1, 0.27, 0.3), aside=0.7)
-    colours = ListedColormap(diverging() / 255)
-    for axes, values, name in (
-        (row[0], d.overlap, "Overlap of maps"),
-        (row[1], d.similarity, "Correlation of maps"),
-        (row[2], d.together, "Correlation of loadings"),
-    ):
+    height = 2.75
+    width = 8.4
+    margins = (0.35, 0.1, 0.3, 0.3)
+    figure, all_axes = _new_axes(width, height, n_columns=3, margins=margins, right=0.7)
+    matrices = (
+        (d.overlap, "Overlap of maps"),
+        (d.similarity, "Correlation of maps"),
+        (d.together, "Correlation of loadings"),
+    )
+    for axes, (values, title) in zip(all_axes, matrices, strict=True):
+        colours = ListedColormap(diverging() / 255)
         image = axes.imshow(values, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
-        axes.set_title(name, fontsize=9, y=1.0)
+        axes.set_title(title)
         axes.spines[:].set_visible(False)
-        _component_ticks(axes, len(values), both=True)
-        axes.tick_params(labelsize=7 if len(values) <= 10 else 5)
-    box = figure.add_axes(((8.4 - 0.6) / 8.4, 0.27 / 2.72, 0.12 / 8.4, 2.15 / 2.72))
-    figure.colorbar(image, cax=box).ax.tick_params(labelsize=7)
+        _component_ticks(axes, len(values), vertical=True)
+    box = figure.add_axes((1 - 0.6 / width, 0.3 / height, 0.12 / width, 2.15 / height))
+    figure.colorbar(image, cax=box)
     return figure
 
 
-def draw_loadings(d: Diagnostics, signed: bool) -> Any:
+@styled
+def draw_loadings(d: Diagnostics, signed: bool) -> Figure:
+    """Draw all loadings, with similar people and similar components next to each other."""
     from matplotlib.colors import ListedColormap
     from scipy.cluster.hierarchy import dendrogram
 
     k = len(d.alone)
-    width, height, aside = max(5.2, 0.16 * k + 2), 5.4, 0.95
-    figure = new_figure(width, height, DPI)
-    room = (width - aside - 0.1) / 6
-    place = lambda left, wide, low, tall: figure.add_axes(
-        (left / width, low / height, wide / width, tall / height)
-    )
-    tree, axes = (
-        place(0.1, room, 0.5, height - 0.6),
-        place(room + 0.4, width - aside - room - 0.4, 0.5, height - 0.6),
-    )
-    axes.xaxis.set_label_coords(0.5, -0.29 / (height - 0.6))
-    axes.yaxis.set_label_coords(-0.08 / (width - aside - room - 0.4), 0.5)
+    width = max(4.8, 0.16 * k + 2)
+    height = 5.2
+    figure = new_figure(width, height)
+    tree_width = (width - 1.05) / 6
+
+    def add_axes(x: float, y: float, across: float, up: float) -> Axes:
+        return figure.add_axes((x / width, y / height, across / width, up / height))
+
+    tree = add_axes(0.05, 0.5, tree_width, height - 0.6)
+    axes = add_axes(tree_width + 0.35, 0.5, width - tree_width - 1.3, height - 0.6)
     if len(d.tree):
-        black = lambda _: "0.35"
-        dendrogram(d.tree, ax=tree, orientation="left", no_labels=True, link_color_func=black)
+        dendrogram(
+            d.tree,
+            ax=tree,
+            orientation="left",
+            no_labels=True,
+            color_threshold=0,
+            above_threshold_color="0.35",
+        )
         tree.invert_yaxis()
-        for lines in tree.collections:
-            lines.set_linewidth(0.5)
+        for branches in tree.collections:
+            branches.set_linewidth(0.5)
     tree.set_axis_off()
-    table = d.loadings[np.ix_(d.order, d.component_order)]
+    # The largest loadings would leave no colours for the others.
     top = float(np.percentile(np.abs(d.loadings), 99)) or 1.0
-    colours = ListedColormap(diverging() / 255) if signed else "viridis"
-    ends = {"vmin": -top if signed else 0.0, "vmax": top}
-    image = axes.imshow(table, aspect="auto", cmap=colours, interpolation="nearest", **ends)
+    image = axes.imshow(
+        d.loadings[np.ix_(d.order, d.component_order)],
+        aspect="auto",
+        cmap=ListedColormap(diverging() / 255) if signed else "viridis",
+        interpolation="nearest",
+        vmin=-top if signed else 0.0,
+        vmax=top,
+    )
     axes.set_xticks(range(k), [str(j + 1) for j in d.component_order], fontsize=8 if k <= 20 else 5)
     axes.set_yticks([])
-    axes.set_xlabel("component", fontsize=9)
-    order = (
-        "clustered" if len(d.tree) or len(d.subjects) < 3 else "by the first principal component"
-    )
-    axes.set_ylabel(f"{len(d.subjects)} subjects, {order}", fontsize=9)
-    bar = figure.colorbar(
-        image,
-        cax=place(width - aside + 0.15, 0.13, 1.5, height - 2.6),
-        extend="both" if signed else "max",
-    )
-    bar.set_label("loading", fontsize=9)
-    bar.ax.tick_params(labelsize=7)
+    clustered = len(d.tree) or len(d.subjects) < 3
+    order = "clustered" if clustered else "by the first principal component"
+    axes.set(xlabel="component", ylabel=f"{len(d.subjects)} subjects, {order}")
+    bar_axes = add_axes(width - 0.8, 1.3, 0.13, height - 2.6)
+    bar = figure.colorbar(image, cax=bar_axes, extend="both" if signed else "max")
+    bar.set_label("loading")
     return figure
 
 
-def draw_regions(model: Any, units: str, chosen: Sequence[int], titles: Sequence[str]) -> Any:
-    """Components as bars, one per region."""
-    maps, names = model.components_[chosen], names_of_bars(model)
-    figure = new_figure(8, 0.4 + 1.05 * len(maps), DPI)
-    figure.set_layout_engine("constrained")
-    top = float(np.abs(model.components_).max()) or 1.0
-    for row, (j, one) in enumerate(zip(chosen, maps, strict=True)):
-        axes = figure.add_subplot(len(maps), 1, row + 1)
-        axes.bar(np.arange(len(one)), one, width=0.9, color=np.where(one < 0, _ORANGE, _BLUE))
-        axes.set(xlim=(-0.6, len(one) - 0.4), ylim=(-top if (one < 0).any() else 0, top), xticks=[])
-        largest = ", ".join(names[i] for i in np.argsort(-np.abs(one))[:4])
-        axes.set_title(f"{titles[j]}: {largest}", fontsize=7, loc="left", parse_math=False)
-        axes.tick_params(labelsize=6)
-        for spine in ("top", "right"):
-            axes.spines[spine].set_visible(False)
-    axes.set_xlabel(
-        f"{len(model.sites_.regions.names)} regions, in the order of the table"
-        + (f"; {units}" if units else ""),
-        fontsize=7,
-    )
+@styled
+def draw_regions(model: Any, units: str, titles: Sequence[str]) -> Figure:
+    """Draw components as bars, one per region."""
+    maps = model.components_
+    names = names_of_bars(model)
+    n_regions = maps.shape[1]
+    height = 0.5 + 1.05 * len(maps)
+    margins = (0.5, 0.05, 0.12, 0.25)
+    figure, all_axes = _new_axes(8, height, n_rows=len(maps), margins=margins)
+    top = float(np.abs(maps).max()) or 1.0
+    for axes, values, title in zip(all_axes, maps, titles, strict=True):
+        axes.bar(np.arange(n_regions), values, width=0.9, color=np.where(values < 0, ORANGE, BLUE))
+        low = -top if (values < 0).any() else 0
+        axes.set(xlim=(-0.6, n_regions - 0.4), ylim=(low, top), xticks=[])
+        largest = ", ".join(names[i] for i in np.argsort(-np.abs(values))[:4])
+        axes.set_title(f"{title}: {largest}", loc="left", fontsize=8)
+    order = f"{len(model.sites_.regions.names)} regions, in the order of the table"
+    all_axes[-1].set_xlabel(f"{order}; {units}" if units else order, labelpad=2)
     return figure
 
 
-def draw_subjects(d: Diagnostics, units: str) -> Any:
-    figure, ((axes,),) = _new_axes(margins=(0.7, 0.15, 0.5, 0.12))
-    odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
-    for rows, colour, label in ((~odd, _BLUE, "subjects"), (odd, _ORANGE, "unusual subjects")):
+@styled
+def draw_subjects(d: Diagnostics, units: str) -> Figure:
+    """Draw how well each person is fitted."""
+    figure, (axes,) = _new_axes()
+    unusual = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
+    for rows, colour, label in ((~unusual, BLUE, "subjects"), (unusual, ORANGE, "unusual")):
         if rows.any():
-            _points(
-                axes,
-                d.residual[rows],
-                100 * d.subject_explained[rows],
-                colour,
-                s=14,
-                alpha=0.65,
-                label=label,
-            )
+            explained = 100 * d.subject_explained[rows]
+            _dots(axes, d.residual[rows], explained, colour, s=14, label=label)
     axes.set_xlabel(
-        "root mean square residual" + (f" ({verbatim(units)})" if units else ""), fontsize=9
+        f"root mean square residual ({units})" if units else "root mean square residual"
     )
-    axes.set_ylabel("explained variance (%)", fontsize=9)
-    if odd.any():
-        axes.legend(fontsize=7, frameon=False)
+    axes.set_ylabel("explained variance (%)")
+    if unusual.any():
+        axes.legend()
     return figure
 
 
-def draw_against(d: Diagnostics, item: Association | Grouping, names: Sequence[str]) -> Any:
-    """Loadings of every component, with its name where it has one, against one column."""
-    foot = 0.22 if isinstance(item, Association) else _room_for(_group_names(item.labels))
-    figure, axes = _grid(names, foot)
-    for j, one in enumerate(axes):
+@styled
+def draw_relations(
+    d: Diagnostics, relations: Sequence[tuple[Association | Grouping, int]], names: Sequence[str]
+) -> Figure:
+    """Draw the loadings of a component against a column of the participants, for each pair."""
+    labels = [item.labels for item, _ in relations if isinstance(item, Grouping)]
+    figure, all_axes = _small_axes(len(relations), labels)
+    for axes, (item, j) in zip(all_axes, relations, strict=True):
+        loadings = d.loadings[:, j]
         if isinstance(item, Association):
-            _scatter(one, item.values, d.loadings[:, j])
-            found = f"r = {item.r[j]:.2f}".replace("-", "−")
+            _dots_with_line(axes, item.values, loadings)
+            strength = f"r = {item.r[j]:.2f}".replace("-", "−")
         else:
-            _boxes(one, item, d.loadings[:, j])
-            found = f"η² = {item.eta2[j]:.2f}"
+            groups = [loadings[item.codes == group] for group in range(len(item.labels))]
+            median = {"color": ORANGE}
+            # Whiskers go to the extremes.
+            axes.boxplot(groups, whis=(0, 100), widths=0.55, medianprops=median)
+            _group_ticks(axes, range(1, len(item.labels) + 1), item.labels)
+            strength = f"η² = {item.eta2[j]:.2f}"
         p = "p < 0.001" if item.p[j] < 0.001 else f"p = {item.p[j]:.3f}"
-        bold = {"fontweight": "bold"} if item.p[j] < 0.05 else {}
-        one.set_title(
-            f"{_shortened(names[j])}{j + 1}: {found}, {p}", fontsize=7, pad=3, y=1.0, **bold
-        )
-    height = figure.get_size_inches()[1]
-    whiskers = "" if isinstance(item, Association) else "; whiskers: extremes"
-    name = f"{verbatim(item.called)} (n = {item.n}; p corrected over components{whiskers})"
-    figure.text(0.5, 0.06 / height, name, fontsize=9, ha="center", va="bottom")
-    figure.text(0.012, 0.5, "loading", fontsize=9, ha="left", va="center", rotation=90)
+        _small_title(axes, names[j], j, f"{strength}, {p}")
+        axes.set_xlabel(_shortened(item.called, 30))
     return figure
 
 
-def _shortened(name: str) -> str:
-    """A name without shares on a line of its own, as long as small axes are wide."""
-    plain = re.sub(r" \([\d.]+ %\)", "", name)
-    return f"{verbatim(textwrap.shorten(plain, 34, placeholder='…'))}\n" if name else ""
-
-
-def _grid(names: Sequence[str], foot: float) -> tuple[Any, list[Any]]:
-    """Small axes in rows of five; `foot` inches are kept under the last row, where the ticks have
-    their names.
-
-    Places are given, not found: matplotlib's search for them takes longer than drawing.
+@styled
+def draw_adjusted(
+    charts: Sequence[tuple[AdjustedColumn, int]], names: Sequence[str], measures: Sequence[str]
+) -> Figure:
+    """Draw adjusted loadings along a column, with what the model expects; for each (column, number
+    of the loading).
     """
-    from matplotlib.ticker import MaxNLocator
-
-    n, more = len(names), 0.1 * any(names)
-    columns = min(5, n)
-    rows = -(-n // columns)
-    left, cell, gap, top, name = 0.62, (1.2, 1.15), (0.5, 0.32 + more), 0.25 + more, 0.27
-    width = max(left + columns * cell[0] + (columns - 1) * gap[0] + 0.12, 4.2)
-    height = top + rows * cell[1] + (rows - 1) * gap[1] + foot + name
-    figure = new_figure(width, height, DPI)
-    axes = []
-    for j in range(n):
-        x = left + (j % columns) * (cell[0] + gap[0])
-        y = height - top - cell[1] - (j // columns) * (cell[1] + gap[1])
-        one = figure.add_axes((x / width, y / height, cell[0] / width, cell[1] / height))
-        one.spines[["top", "right"]].set_visible(False)
-        one.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        # names of ticks under the last axes of each column only: all of them have the same
-        one.tick_params(labelsize=6, length=2, pad=2, labelbottom=j + columns >= n)
-        axes.append(one)
-    return figure, axes
-
-
-def _group_names(labels: Sequence[str]) -> list[str]:
-    return [verbatim(label if len(label) <= 12 else f"{label[:11]}…") for label in labels]
-
-
-def _turned(names: list[str]) -> bool:
-    """Whether names are too long to stand side by side."""
-    return len(names) > 3 or max(map(len, names)) > 5
-
-
-def _room_for(names: list[str]) -> float:
-    """Inches under an axis for the names of its groups."""
-    return 0.12 + 0.062 * max(map(len, names)) if _turned(names) else 0.22
-
-
-def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
-    known = np.isfinite(x)
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    _points(axes, x[known], y[known], s=6, alpha=0.6)
-    slope, level = np.polyfit(x[known], y[known], 1)
-    ends = np.array([x[known].min(), x[known].max()])
-    axes.plot(ends, level + slope * ends, color=_ORANGE, linewidth=1.2)
-
-
-def _points(
-    axes: Any, x: np.ndarray, y: np.ndarray, colour: str = _BLUE, cells: int = 80, **style: Any
-) -> None:
-    """One point per person; of very many their density, darker where they are more."""
-    if np.size(y) <= MOST_POINTS:
-        axes.scatter(x, y, color=colour, linewidths=0, **style)
-        return
-    from matplotlib.colors import to_rgb
-
-    known = np.isfinite(x) & np.isfinite(y)
-    counts, across, up = np.histogram2d(x[known], y[known], bins=(cells, 60))
-    image = np.empty((*counts.T.shape, 4))
-    image[..., :3], image[..., 3] = to_rgb(colour), np.sqrt(counts.T / counts.max())
-    how = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
-    axes.imshow(image, extent=(across[0], across[-1], up[0], up[-1]), **how)
-    axes.plot([], [], "s", color=colour, label=style.get("label"))
-
-
-def _boxes(axes: Any, item: Grouping, y: np.ndarray) -> None:
-    groups = [y[item.codes == g] for g in range(len(item.labels))]
-    shown = {"medianprops": {"color": _ORANGE}, "flierprops": {"markersize": 2}, "widths": 0.55}
-    axes.boxplot(groups, whis=(0, 100), **shown)
-    names = _group_names(item.labels)
-    axes.set_xticks(range(1, len(names) + 1), names, **({"rotation": 90} if _turned(names) else {}))
-
-
-def draw_effects(found: AssociationTables, k: int) -> Any:
-    """Each term's estimates with their 95 % intervals; the size of its effects where a term has
-    several columns.
-    """
-    tests = {name: np.array(values) for name, values in found.tests.items()}
-    keys = ("kind", "term", "measure")
-    terms = list(dict.fromkeys(zip(*(found.tests[key] for key in keys), strict=True)))[
-        :MOST_COLUMNS
-    ]
-    columns = min(3, len(terms))
-    rows = -(-len(terms) // columns)
-    wide = max(4.4 if columns == 1 else 2.8, 0.16 * k + 1.2)  # the line below takes 4.2
-    figure, axes = _new_axes(wide * columns, 2.5 * rows, columns, rows)
-    for one, (kind, term, measure) in zip(axes.flat, terms, strict=False):
-        own = (tests["kind"] == kind) & (tests["term"] == term) & (tests["measure"] == measure)
-        at, p = tests["component"][own], tests["p"][own]
-        several = np.isnan(tests["estimate"][own]).all()
-        middle = tests["standardized" if several else "estimate"][own]
-        for chosen, colour in ((p < 0.05, _ORANGE), (~(p < 0.05), _GREY)):
-            if not several:
-                one.vlines(
-                    at[chosen],
-                    tests["ci_low"][own][chosen],
-                    tests["ci_high"][own][chosen],
-                    color=colour,
-                )
-            one.plot(at[chosen], middle[chosen], "o", color=colour, markersize=4)
-        one.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-        _component_ticks(one, k)
-        title = verbatim(term if len(term) <= 40 else f"{term[:39]}…")
-        one.set_title(f"{title}, {measure}" if measure else title, fontsize=8)
-        one.set_ylabel("Cohen's f" if several else "estimate, 95 % interval", fontsize=8)
-    for one in axes.flat[len(terms) :]:
-        one.set_axis_off()
-    corrected = f"corrected over {found.over}" if found.corrected else "by theory, not corrected"
-    figure.supxlabel(f"component; orange: p < 0.05, {corrected}", fontsize=8)
-    return figure
-
-
-def draw_along(one: AdjustedColumn, called: Sequence[str], measures: Sequence[str] = ()) -> Any:
-    """Adjusted loadings of every component (of every measure) along a column, with what the model
-    expects.
-    """
-    names, k = None if one.labels is None else _group_names(one.labels), len(called)
-    figure, axes = _grid(
-        [*called] * max(1, len(measures)), 0.22 if names is None else _room_for(names)
-    )
-    spread = 0.0 if names is None else 0.3 * ((np.arange(len(one.values)) * 0.618) % 1 - 0.5)
-    for j, small in enumerate(axes):
-        mean, low, high = one.expected[:, :, j]
-        _points(small, one.values + spread, one.adjusted[:, j], s=5, alpha=0.45)
-        if names is None:
-            small.fill_between(one.at, low, high, color=_ORANGE, alpha=0.25, linewidth=0)
-            small.plot(one.at, mean, color=_ORANGE, linewidth=1.2)
+    labels = [column.labels for column, _ in charts if column.labels is not None]
+    figure, all_axes = _small_axes(len(charts), labels)
+    k = len(names)
+    for axes, (column, loading) in zip(all_axes, charts, strict=True):
+        mean, low, high = column.expected[:, :, loading]
+        values = column.adjusted[:, loading]
+        if column.labels is None:
+            _dots(axes, column.values, values, s=6)
+            axes.fill_between(column.at, low, high, color=ORANGE, alpha=0.25, linewidth=0)
+            axes.plot(column.at, mean, color=ORANGE, linewidth=1.2)
         else:
-            small.vlines(one.at, low, high, color=_ORANGE, linewidth=1.6)
-            small.plot(one.at, mean, "_", color=_ORANGE, markersize=9, markeredgewidth=1.6)
-            small.set_xticks(one.at, names, **({"rotation": 90} if _turned(names) else {}))
-            small.set_xlim(-0.5, len(names) - 0.5)
-        of = f", {measures[j // k]}" if measures else ""
-        small.set_title(f"{_shortened(called[j % k])}{j % k + 1}{of}", fontsize=7, pad=3, y=1.0)
-    text = (
-        f"{verbatim(one.column)} (n = {len(one.values)}; orange: expected, with its 95 % interval)"
-    )
-    figure.text(0.5, 0.06 / figure.get_size_inches()[1], text, fontsize=9, ha="center", va="bottom")
-    figure.text(0.012, 0.5, "adjusted loading", fontsize=9, ha="left", va="center", rotation=90)
+            spread = 0.3 * ((np.arange(len(values)) * _GOLDEN) % 1 - 0.5)
+            _dots(axes, column.values + spread, values, s=6)
+            axes.vlines(column.at, low, high, color=ORANGE, linewidth=1.6)
+            axes.plot(column.at, mean, "_", color=ORANGE, markersize=9, markeredgewidth=1.6)
+            _group_ticks(axes, column.at, column.labels)
+            axes.set_xlim(-0.5, len(column.labels) - 0.5)
+        measure = measures[loading // k] if measures else ""
+        _small_title(axes, names[loading % k], loading % k, measure)
+        axes.set_xlabel(_shortened(column.column, 30))
     return figure
 
 
-def draw_norm(found: NormTables) -> Any:
-    """W-scores of everybody, those of the reference in grey."""
-    measures = found.measures or ("",)
-    k = found.scores.shape[1] // len(measures)
-    figure, rows_of_axes = _new_axes(max(5.2, 0.4 * k + 1), 3.4 * len(measures), 1, len(measures))
-    spread = 0.3 * ((np.arange(len(found.scores)) * 0.618) % 1 - 0.5)
-    for (axes,), measure, scores in zip(
-        rows_of_axes, measures, np.split(found.scores, len(measures), 1), strict=True
-    ):
-        for own, colour, aside, label in (
-            (True, _GREY, -0.18, "reference"),
-            (False, _ORANGE, 0.18, "others"),
+def _small_axes(n: int, labels: Sequence[Sequence[str]]) -> tuple[Figure, list[Axes]]:
+    """Return small axes in rows of three, with room for these names of groups below."""
+    from matplotlib.ticker import MaxNLocator
+
+    n_columns = min(3, n)
+    n_rows = -(-n // n_columns)
+    below = 1.15 if any(map(_on_end, labels)) else 0.55
+    size = (max(2.6 * n_columns, 3.2), (1.95 + below) * n_rows)
+    figure, axes = _new_axes(*size, n_rows, n_columns, margins=(0.55, 0.12, below, 0.45))
+    # The last row may not be full.
+    for extra in axes[n:]:
+        extra.set_axis_off()
+    for number, used in enumerate(axes[:n]):
+        used.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        used.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        if number % n_columns == 0:
+            used.set_ylabel("loading")
+    return figure, axes[:n]
+
+
+def _small_title(axes: Axes, name: str, j: int, facts: str) -> None:
+    """Write the component, its name without shares, and the facts above small axes."""
+    # The page has the shares of regions.
+    plain = re.sub(r" \([\d.]+ %\)", "", name)
+    title = f"Component {j + 1}" + (f": {plain}" if plain else "")
+    axes.set_title(f"{_shortened(title, 36)}\n{facts}" if facts else _shortened(title, 36), pad=4)
+
+
+def _shortened(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder="…") or f"{text[: width - 1]}…"
+
+
+def _group_ticks(axes: Axes, positions: Any, labels: Sequence[str]) -> None:
+    """Name groups under an axis; long names stand on end."""
+    names = [label if len(label) <= 12 else f"{label[:11]}…" for label in labels]
+    axes.set_xticks(list(positions), names, rotation=90 if _on_end(labels) else 0)
+
+
+def _on_end(labels: Sequence[str]) -> bool:
+    """Whether names of groups are too long to stand side by side."""
+    # About 26 letters fit under all groups together.
+    return len(labels) > 2 and max(map(len, labels)) > 26 // len(labels)
+
+
+def _dots_with_line(axes: Axes, x: Floats, y: Floats) -> None:
+    """Draw dots and the line of least squares."""
+    usable = np.isfinite(x)
+    _dots(axes, x[usable], y[usable], s=8)
+    slope, level = np.polyfit(x[usable], y[usable], 1)
+    ends = np.array([x[usable].min(), x[usable].max()])
+    axes.plot(ends, level + slope * ends, color=ORANGE, linewidth=1.2)
+
+
+@styled
+def draw_effects(tables: AssociationTables, k: int) -> Figure:
+    """Draw each term's estimates with their 95 % intervals, or the sizes of its effects where it
+    has several columns.
+    """
+    tests = {name: np.array(values) for name, values in tables.tests.items()}
+    keys = list(zip(*(tables.tests[key] for key in ("kind", "term", "measure")), strict=True))
+    terms = list(dict.fromkeys(keys))[:_MOST_TERMS]
+    n_columns = min(2, len(terms))
+    n_rows = -(-len(terms) // n_columns)
+    width = max(3.9, 0.16 * k + 1.2) * n_columns
+    figure, all_axes = _new_axes(width, 2.5 * n_rows, n_rows, n_columns)
+    for axes, term in zip(all_axes, terms, strict=False):
+        rows = np.array([key == term for key in keys])
+        positions = tests["component"][rows]
+        clear = tests["p"][rows] < 0.05
+        colours = np.where(clear, ORANGE, GREY)
+        # A category of several levels has no estimate, but a size of its effects.
+        several_columns = bool(np.isnan(tests["estimate"][rows]).all())
+        sizes = tests["standardized" if several_columns else "estimate"][rows]
+        if not several_columns:
+            axes.vlines(positions, tests["ci_low"][rows], tests["ci_high"][rows], colors=colours)
+        axes.scatter(positions, sizes, color=colours, s=18, zorder=2)
+        axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        _component_ticks(axes, k)
+        title = ", ".join(filter(None, term[1:]))
+        axes.set_title(_shortened(title, 44))
+        axes.set_xlabel("component")
+        axes.set_ylabel("Cohen's f" if several_columns else "estimate, 95 % interval")
+    for extra in all_axes[len(terms) :]:
+        extra.set_axis_off()
+    return figure
+
+
+@styled
+def draw_norm(norm: NormTables) -> Figure:
+    """Draw W-scores of everybody, those of the reference in grey."""
+    measures = norm.measures or ("",)
+    k = norm.scores.shape[1] // len(measures)
+    size = (max(4.8, 0.4 * k + 1), 3.2 * len(measures))
+    figure, all_axes = _new_axes(*size, n_rows=len(measures))
+    spread = 0.3 * ((np.arange(len(norm.scores)) * _GOLDEN) % 1 - 0.5)
+    scores_by_measure = np.split(norm.scores, len(measures), 1)
+    for axes, measure, scores in zip(all_axes, measures, scores_by_measure, strict=True):
+        for reference, colour, shift, label in (
+            (True, GREY, -0.18, "reference"),
+            (False, ORANGE, 0.18, "others"),
         ):
-            rows = found.reference == own
-            at = np.arange(k)[None] + (aside + spread[rows])[:, None]
-            _points(
-                axes, at.ravel(), scores[rows].ravel(), colour, 10 * k, s=5, alpha=0.6, label=label
-            )
+            rows = norm.reference == reference
+            # Both groups stand beside each other, and people side by side.
+            positions = np.arange(k)[None] + (shift + spread[rows])[:, None]
+            _dots(axes, positions.ravel(), scores[rows].ravel(), colour, s=6, label=label)
         for value, style in ((0, "-"), (-1.96, "--"), (1.96, "--")):
             axes.axhline(value, color="0.6", linewidth=0.8, linestyle=style, zorder=0)
         _component_ticks(axes, k)
-        axes.set_title(measure, fontsize=8)
-        axes.set_xlabel("component", fontsize=9)
-        axes.set_ylabel(
-            f"W-score against {verbatim(str(found.settings['chosen_by'])[:40])}", fontsize=8
-        )
-    rows_of_axes[0][0].legend(fontsize=7, frameon=False)
+        axes.set(title=measure, xlabel="component", ylabel="W-score")
+    all_axes[0].legend()
     return figure
-
-
-def draw_stability(stability: Mapping[str, list[float]]) -> Any:
-    k = len(stability["stability"])
-    figure, (row,) = _new_axes(max(6.4, 0.3 * k + 2), 2.6, 2)
-    middle, low = np.array(stability["stability"]), np.array(stability["stability_5th_percentile"])
-    row[0].vlines(np.arange(k), low, middle, color=_GREY, linewidth=2)
-    row[0].plot(np.arange(k), middle, "o", color=_BLUE, markersize=5)
-    row[0].set_ylim(min(0.0, float(np.nanmin(low))), 1.03)
-    row[0].set_ylabel("correlation with resamples\n(line: down to the 5th percentile)", fontsize=8)
-    row[1].bar(np.arange(k), stability["relative_standard_error"], 0.75, color=_GREEN)
-    row[1].set_ylabel("standard error of the map\n/ size of the map", fontsize=8)
-    for axes in row:
-        _component_ticks(axes, k)
-        axes.set_xlabel("component", fontsize=9)
-    return figure
-
-
-def draw_overlap(overlap: Mapping[str, list[Any]]) -> Any:
-    """Each component's largest shares, darker where enriched."""
-    shown = [(j, rows_to_show(overlap, j)) for j in sorted(set(overlap["component"]))]
-    lines = sum(len(rows) + 1.4 for _, rows in shown)
-    figure, ((axes,),) = _new_axes(6.8, 0.16 * lines + 0.7)
-    at = 0.0
-    places: list[float] = []
-    names: list[str] = []
-    for j, rows in shown:
-        title = f"Component {j}: {verbatim(name_with_shares(overlap, j, overlap['proposed_name'][rows[0]]))}"
-        axes.text(0, at, title, fontsize=7, fontweight="bold", va="center")
-        for row in rows:
-            at += 1
-            clear = overlap["q"][row] <= ENRICHED
-            axes.barh(at, 100 * overlap["share"][row], 0.8, color=_BLUE if clear else _GREY)
-            found = f" {overlap['enrichment'][row]:.1f} ×, q = {overlap['q'][row]:.3f}"
-            axes.text(100 * overlap["share"][row], at, found, fontsize=6, va="center")
-            places.append(at)
-            names.append(verbatim(overlap["region"][row]))
-        at += 1.4
-    axes.set_ylim(at - 0.5, -0.8)
-    axes.set_xlim(0, 1.25 * 100 * max(overlap["share"]))
-    axes.set_yticks(places, names, fontsize=6)
-    axes.set_xlabel("share of the component's mass (%); blue: enriched, q ≤ 0.05", fontsize=8)
-    return figure
-
-
-def _new_axes(
-    width: float = 5.2,
-    height: float = 3.4,
-    columns: int = 1,
-    rows: int = 1,
-    margins: tuple[float, float, float, float] | None = None,
-    aside: float = 0.0,
-) -> tuple[Any, Any]:
-    """A grid of axes. `margins` (left, right, bottom and top of each, in inches) are given where
-    the text around the axes is known: matplotlib's search for places takes as long as drawing.
-    `aside` inches at the right stay free.
-    """
-    figure = new_figure(width, height, DPI)
-    if margins is None:
-        figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
-        axes = figure.subplots(rows, columns, squeeze=False)
-    else:
-        left, right, bottom, top = margins
-        across, down = (width - aside) / columns, height / rows
-        size = (across - left - right, down - bottom - top)
-        axes = np.empty((rows, columns), dtype=object)
-        for row, column in np.ndindex(rows, columns):
-            x, y = column * across + left, height - (row + 1) * down + bottom
-            one = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
-            one.xaxis.set_label_coords(0.5, (0.21 - bottom) / size[1])
-            one.yaxis.set_label_coords((0.21 - left) / size[0], 0.5)
-            axes[row, column] = one
-    for one in axes.flat:
-        one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(labelsize=8)
-    return figure, axes
-
-
-def _component_ticks(axes: Any, k: int, both: bool = False) -> None:
-    step = max(1, -(-k // 20))
-    at = np.arange(0, k, step)
-    axes.set_xticks(at, [str(j + 1) for j in at])
-    if both:
-        axes.set_yticks(at, [str(j + 1) for j in at])

@@ -1,27 +1,27 @@
-"""Static figures of maps on the cortex, drawn with matplotlib alone and without its global state."""
+"""Maps on the cortex, drawn with matplotlib."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icofactor.assessment.selection.choice import verbatim
-from icofactor.errors import ArgumentError, Phrase
+from icofactor.errors import ArgumentError, shown
 from icofactor.results.colours import distinct_colours, diverging
 from icofactor.results.report.drawing import (
     PANEL,
-    Paint,
-    Raster,
-    colour_bar,
+    STEPS,
+    Bytes,
+    Scale,
+    View,
+    add_picture,
     new_figure,
     paint,
     panels_of,
-    rasterise,
-    show,
+    view_of,
 )
 from icofactor.results.report.surfaces import (
     Cortex,
@@ -32,15 +32,27 @@ from icofactor.results.report.surfaces import (
     on_vertices,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Colour scales end at this percentile, so that a single extreme vertex does not flatten the map.
 SHARP_PERCENTILE = 99.5
 _DEFAULT_SURFACE = "inflated"
-# Below this part of the colour scale the map fades into the grey of gyri and sulci.
+_SIDE_VIEWS = ("lateral", "medial")
+# Below this share of the colour scale the map fades into the grey of gyri and sulci.
 _FADE = 0.25
 _GREY = 0.78
-# All in inches.
-_LABEL_WIDTH, _RIGHT_MARGIN, _TITLE_HEIGHT, _BAR_HEIGHT = 1.1, 0.15, 0.3, 0.75
-_NOTE_LINE, _NOTE_LETTER, _BAR_WIDTH = 0.12, 0.049, 1.3
-_NAME_WIDTH = 17  # letters
+# Sizes in inches.
+_LABEL_WIDTH = 1.1
+_RIGHT_MARGIN = 0.15
+_TITLE_HEIGHT = 0.3
+_BAR_HEIGHT = 0.75
+_BAR_WIDTH = 1.3
+_NOTE_LINE = 0.12
+_NOTE_LETTER = 0.049
+# Letters in a line of a label.
+_NAME_WIDTH = 17
 _NOTE = "unique: % of between-subject variance that its loadings add to those of all others"
 
 
@@ -48,7 +60,7 @@ def plot_components(
     model: Any,
     surface: str = _DEFAULT_SURFACE,
     components: Sequence[int] | None = None,
-    views: str | Sequence[str] = ("lateral", "medial"),
+    views: str | Sequence[str] = _SIDE_VIEWS,
     cmap: str | None = None,
     scale: str = "shared",
     units: str = "",
@@ -56,7 +68,7 @@ def plot_components(
     surfaces: Surfaces | None = None,
     shares: Any = None,
     names: Sequence[str] = (),
-) -> Any:
+) -> Figure:
     """Draw the components of a model on the cortex: one row per component (and measure), one column
     per view.
 
@@ -86,6 +98,8 @@ def plot_components(
     shares : sequence of float, optional
         Shares of the between-subject variance, one per component of the model, shown under its
         name; for the share that only this component explains, use `unique` of the diagnostics.
+    names : sequence of str, optional
+        Names of the components, shown under their numbers.
 
     Returns
     -------
@@ -101,45 +115,54 @@ def plot_components(
     >>> figure.savefig("components.png")  # doctest: +SKIP
     """
     if scale not in ("shared", "each"):
-        raise ArgumentError("scale", scale, '"shared" or "each"')
+        raise ArgumentError("scale", f'must be "shared" or "each"; found {shown(scale)}')
     _check_fitted(model)
     panels = panels_of(model.hemi_ or "left", views)
     maps = _used_maps(model)
-    chosen = _chosen(components, len(maps))
-    sites, measures = model.sites_.of_measure(), getattr(model, "measures_", None)
-    of = ("",) if measures is None or measures.share == "maps" else measures.names
+    selected = list(range(len(maps))) if components is None else [int(j) for j in components]
+    if not selected or min(selected) < 0 or max(selected) >= len(maps):
+        raise ArgumentError(
+            "components", f"must be some of 0 to {len(maps) - 1}; found {shown(selected)}"
+        )
     if names and len(names) != len(maps):
         raise ArgumentError(
-            "names", Phrase(f"{len(names)} names"), f"one for each of {len(maps)} components"
+            "names", f"must be one for each of {len(maps)} components; found {len(names)}"
         )
+    sites = model.sites_.one_copy()
     cortex = cortex_of(sites, model.hemi_, surfaces)
     if surface not in (*cortex.shapes, _DEFAULT_SURFACE):
         raise ArgumentError(
-            "surface", surface, f"one that is there: {', '.join(map(repr, cortex.shapes))}"
+            "surface", f"must be one of {', '.join(cortex.shapes)}; found {shown(surface)}"
         )
-    each = maps.reshape(len(maps), len(of), sites.n)
-    tops = np.array([[top_of(one) for one in of_component] for of_component in each])
-    signed = bool(np.nanmin(maps) < 0)
+    measures = getattr(model, "measures_", None)
+    measure_names = ("",) if measures is None or measures.share == "maps" else measures.names
+    by_measure = maps.reshape(len(maps), len(measure_names), sites.n)
+    tops = np.array([[top_of(values) for values in component] for component in by_measure])
     limits = tops if scale == "each" else np.broadcast_to(tops.max(axis=0), tops.shape)
-    colours = _colour_map(cmap, signed)
+    colours = _map_colours(cmap, signed=bool(np.nanmin(maps) < 0))
 
-    figure, foot = _page(len(chosen) * len(of), len(panels), "" if shares is None else _NOTE, dpi)
-    views_of = _Views(cortex, surface, panels)
-    for row, (j, g) in enumerate((j, g) for j in chosen for g in range(len(of))):
-        values = on_vertices(sites, each[j, g] / limits[j, g])
-        label = "\n".join(filter(None, [_label(j, shares, names) if g == 0 else "", of[g]]))
-        views_of.row(figure, row, label, values, partial(_faded, colours=colours, signed=signed))
-    _titles(figure, panels, named=model.hemi_ is not None)
-    end = 1.0 if scale == "each" or len(of) > 1 else float(tops.max())
-    height = figure.get_size_inches()[1]
-    box, ends = (0.3, (foot - 0.28) / height, 0.4, 0.1 / height), (-end if signed else 0.0, end)
-    bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
-    name = "Part of each component's maximum" if scale == "each" else "Component"
-    name = "Part of the largest value of the measure" if scale != "each" and len(of) > 1 else name
-    bar.set_label(
-        f"{name} ({units})" if units and name == "Component" else name, fontsize=8, labelpad=2
+    # The name of a component stands beside its first measure only.
+    sheet = _Sheet(
+        cortex,
+        surface,
+        panels,
+        n_rows=len(selected) * len(measure_names),
+        note="" if shares is None else _NOTE,
+        dpi=dpi,
     )
-    return figure
+    for j in selected:
+        for number, measure in enumerate(measure_names):
+            label = [_component_label(j, shares, names)] if number == 0 else []
+            values = on_vertices(sites, by_measure[j, number] / limits[j, number])
+            sheet.add_row("\n".join([*label, *filter(None, [measure])]), values, colours)
+    sheet.add_titles(named=model.hemi_ is not None)
+    if scale == "each":
+        sheet.add_bar(colours, 1.0, "Part of each component's maximum")
+    elif len(measure_names) > 1:
+        sheet.add_bar(colours, 1.0, "Part of the largest value of the measure")
+    else:
+        sheet.add_bar(colours, float(tops.max()), f"Component ({units})" if units else "Component")
+    return sheet.figure
 
 
 def plot_pairs(
@@ -148,212 +171,265 @@ def plot_pairs(
     labels: Sequence[str],
     names: tuple[str, str],
     cortex: Cortex,
-) -> Any:
-    """Pairs of maps on a model's sites side by side, NaN where there are no data, each in parts of
-    its own maximum.
-    """
-    panels = panels_of(model.hemi_ or "left", ("lateral", "medial"))
-    signed = any(bool(np.nanmin(one) < 0) for pair in pairs for one in pair)
-    colours = _colour_map(None, signed)
-    figure, foot = _page(len(pairs), 2 * len(panels), f"Left: {names[0]}. Right: {names[1]}.", 150)
-    views_of = _Views(cortex, _DEFAULT_SURFACE, panels)
-    for row, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
-        for place, values in enumerate(pair):
-            shown = on_vertices(model.sites_, values / top_of(values))
-            painted = partial(_faded, colours=colours, signed=signed)
-            views_of.row(
-                figure, row, label if place == 0 else "", shown, painted, first=place * len(panels)
-            )
-    _titles(figure, [*panels, *panels], named=model.hemi_ is not None)
-    height = figure.get_size_inches()[1]
-    box, ends = (0.35, (foot - 0.28) / height, 0.3, 0.1 / height), (-1.0 if signed else 0.0, 1.0)
-    bar = colour_bar(figure, box, _shown(colours, signed), ends, "both" if signed else "max")
-    bar.set_label("Part of each component's maximum", fontsize=8, labelpad=2)
-    return figure
+) -> Figure:
+    """Draw pairs of maps on a model's sites side by side, each relative to its own maximum."""
+    panels = panels_of(model.hemi_ or "left", _SIDE_VIEWS)
+    signed = any(bool(np.nanmin(values) < 0) for pair in pairs for values in pair)
+    colours = _map_colours(None, signed)
+    note = f"Left: {names[0]}. Right: {names[1]}."
+    sheet = _Sheet(cortex, _DEFAULT_SURFACE, panels, len(pairs), note=note, repeats=2)
+    for pair, label in zip(pairs, labels, strict=True):
+        halves = [on_vertices(model.sites_, values / top_of(values)) for values in pair]
+        sheet.add_row(label, halves[0], colours)
+        sheet.add_row("", halves[1], colours, beside=1)
+    sheet.add_titles(named=model.hemi_ is not None)
+    sheet.add_bar(colours, 1.0, "Part of each component's maximum")
+    return sheet.figure
 
 
 def plot_maps(
     model: Any,
     diagnostics: Any,
     surface: str = _DEFAULT_SURFACE,
-    views: Sequence[str] = ("lateral", "medial"),
-    dpi: int = 150,
+    views: Sequence[str] = _SIDE_VIEWS,
     surfaces: Surfaces | None = None,
-) -> Any:
-    """Median, standard deviation, explained variance, refinement depth (where there is any) and
-    parcellation: one row each.
+) -> Figure:
+    """Draw median, standard deviation, explained variance, refinement depth (where there is any)
+    and parcellation, one row each.
     """
+    d = diagnostics
+    sites = model.sites_
+    units = f" ({d.units})" if d.units else ""
+    median_ends = np.nanpercentile(d.median, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE))
+    rows = [
+        (f"Median{units}", d.median, _sequential("viridis", *median_ends)),
+        (
+            f"Standard\ndeviation{units}",
+            d.deviation,
+            _sequential("viridis", 0, top_of(d.deviation)),
+        ),
+        ("Explained\nvariance (share)", d.explained_map, _sequential("viridis", 0, 1)),
+    ]
+    depth = d.depth.astype(np.float64)
+    if model.mask_ is not None:
+        depth = np.where(model.mask_, depth, np.nan)
+    if np.nanmax(depth) > 0:
+        rows.append(("Refinement\ndepth", depth, _whole_numbers(float(np.nanmax(depth)))))
+    cortex = cortex_of(sites, model.hemi_, surfaces)
+    panels = panels_of(model.hemi_ or "left", views)
+    sheet = _Sheet(cortex, surface, panels, len(rows) + 1, right=_BAR_WIDTH)
+    for name, values, scale in rows:
+        sheet.add_row(name, on_vertices(sites, values), scale)
+        sheet.add_side_bar(scale, values)
+    k = len(d.alone)
+    parcels = [half.astype(np.float64) for half in labels_on_vertices(sites, d.parcellation)]
+    sheet.add_row("Largest\ncomponent", parcels, parcel_colours(k))
+    sheet.add_keys(k)
+    sheet.add_titles(named=model.hemi_ is not None)
+    return sheet.figure
+
+
+def parcel_colours(k: int) -> Scale:
+    """Return the colours of the parcels 1 to k; 0 is a site without one."""
+    covered = np.column_stack([distinct_colours(k) / 255, np.ones(k)])
+    # The first row is for no value, the second for the label 0.
+    return Scale(0, k, np.concatenate([np.zeros((2, 4)), covered]), nearest=True)
+
+
+def component_scale(signed: bool, top: float) -> Scale:
+    """Return the scale of component maps on which values are not divided by their maximum."""
+    scale = _map_colours(None, signed)
+    return Scale(scale.low * top, top, scale.colours)
+
+
+class Pictures:
+    """Maps painted on the views of a cortex; a view is worked out once for all maps."""
+
+    def __init__(self, cortex: Cortex, surface: str = _DEFAULT_SURFACE) -> None:
+        self._cortex = cortex
+        self._shape = surface if surface in cortex.shapes else cortex.shapes[0]
+        self._number = {half.side: i for i, half in enumerate(cortex.hemispheres)}
+
+    def view(self, side: str, name: str) -> View:
+        """Return a view of one hemisphere."""
+        key = (side, self._shape, name)
+        if key not in self._cortex.drawn:
+            hemisphere = self._cortex.hemispheres[self._number[side]]
+            self._cortex.drawn[key] = view_of(hemisphere, self._shape, name)
+        view: View = self._cortex.drawn[key]
+        return view
+
+    def picture(self, side: str, name: str, values: Sequence[Floats], scale: Scale) -> Bytes:
+        """Return one view of a map, whose values are per hemisphere on its vertices."""
+        half = self._number[side]
+        drawn_vertices = self._cortex.hemispheres[half].vertices
+        return paint(self.view(side, name), values[half][drawn_vertices], scale)
+
+
+class _Sheet:
+    """A figure of brains: a row per map, a column per view."""
+
+    def __init__(
+        self,
+        cortex: Cortex,
+        surface: str,
+        panels: Sequence[tuple[str, str]],
+        n_rows: int,
+        *,
+        note: str = "",
+        right: float = 0.0,
+        repeats: int = 1,
+        dpi: int | None = None,
+    ) -> None:
+        self._pictures = Pictures(cortex, surface)
+        self._panels = panels
+        self._repeats = repeats
+        self._rows = 0
+        self._width = _LABEL_WIDTH + PANEL[0] * len(panels) * repeats + right + _RIGHT_MARGIN
+        lines = textwrap.wrap(note, int((self._width - 2 * _RIGHT_MARGIN) / _NOTE_LETTER))
+        # With bars at the right there is none at the foot.
+        self._foot = 0.1 if right else _BAR_HEIGHT + _NOTE_LINE * len(lines)
+        self._height = _TITLE_HEIGHT + PANEL[1] * n_rows + self._foot
+        size = (self._width, self._height)
+        self.figure = new_figure(*size) if dpi is None else new_figure(*size, dpi)
+        if lines:
+            self.figure.text(
+                0.5,
+                0.06 / self._height,
+                "\n".join(lines),
+                ha="center",
+                va="bottom",
+                fontsize=6,
+                color="0.35",
+            )
+
+    def add_row(self, label: str, values: Sequence[Floats], scale: Scale, beside: int = 0) -> None:
+        """Add a map; with `beside` it stands in the last row, after that many others."""
+        self._rows += beside == 0
+        bottom = self._bottom()
+        # A label of three lines contains a name.
+        size = 8 if label.count("\n") < 2 else 7
+        middle = (bottom + 0.5 * PANEL[1]) / self._height
+        self.figure.text(0.12 / self._width, middle, label, va="center", fontsize=size)
+        first = beside * len(self._panels)
+        for column, (side, view) in enumerate(self._panels, first):
+            box = (_LABEL_WIDTH + PANEL[0] * column, bottom, *PANEL)
+            add_picture(self.figure, box, self._pictures.picture(side, view, values, scale))
+
+    def _bottom(self) -> float:
+        """Return where the last row ends."""
+        return self._height - _TITLE_HEIGHT - PANEL[1] * self._rows
+
+    def add_titles(self, named: bool) -> None:
+        """Write above each column which view it is; the side too where it is known."""
+        top = (self._height - _TITLE_HEIGHT + 3 / 72) / self._height
+        for column, (side, view) in enumerate([*self._panels] * self._repeats):
+            middle = (_LABEL_WIDTH + PANEL[0] * (column + 0.5)) / self._width
+            title = f"{side} {view}" if named else view
+            self.figure.text(middle, top, title, ha="center", va="baseline", fontsize=8)
+
+    def add_bar(self, scale: Scale, top: float, label: str) -> None:
+        """Add the colour bar of all maps at the foot."""
+        box = (0.32, (self._foot - 0.28) / self._height, 0.36, 0.1 / self._height)
+        signed = scale.low < 0
+        bar = self._bar(box, scale, (scale.low * top, top), "both" if signed else "max")
+        bar.set_xlabel(label, fontsize=8, labelpad=2)
+
+    def add_side_bar(self, scale: Scale, values: Floats) -> None:
+        """Add the colour bar of the last row at its right."""
+        middle = (self._bottom() + 0.5 * PANEL[1]) / self._height
+        size = ((_BAR_WIDTH - 0.2) / self._width, 0.09 / self._height)
+        box = (self._side() / self._width, middle, *size)
+        if scale.nearest:
+            deepest = scale.high
+            bar = self._bar(box, scale, (-0.5, deepest + 0.5))
+            bar.set_xticks(np.arange(0, deepest + 1, max(1, deepest // 4)))
+            return
+        below = bool(np.nanmin(values) < scale.low)
+        above = bool(np.nanmax(values) > scale.high)
+        beyond = {(True, True): "both", (True, False): "min", (False, True): "max"}
+        self._bar(box, scale, (scale.low, scale.high), beyond.get((below, above), "neither"))
+
+    def _side(self) -> float:
+        """Return where the columns of views end, in inches."""
+        return _LABEL_WIDTH + PANEL[0] * len(self._panels) + 0.12
+
+    def _bar(
+        self,
+        box: tuple[float, float, float, float],
+        scale: Scale,
+        ends: tuple[float, float],
+        beyond: str = "neither",
+    ) -> Axes:
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import ListedColormap, Normalize
+
+        cover = scale.colours[1:, 3:]
+        # Small values let the grey of the surface through.
+        on_surface = cover * scale.colours[1:, :3] + (1 - cover) * _GREY
+        axes = self.figure.add_axes(box)
+        bar = self.figure.colorbar(
+            ScalarMappable(Normalize(*ends), ListedColormap(on_surface)),
+            cax=axes,
+            orientation="horizontal",
+            extend=beyond,
+        )
+        bar.outline.set_linewidth(0.5)
+        bar.ax.tick_params(labelsize=7, width=0.5, length=2)
+        return bar.ax
+
+    def add_keys(self, k: int) -> None:
+        """Add the numbers of the components on their colours beside the last row."""
+        # Many keys need small letters to have room beside the brains.
+        many = k > 25
+        per_row = 10 if many else 5
+        step = (_BAR_WIDTH - 0.1) / per_row
+        line = min(0.2, 0.85 / (k / per_row))
+        top = self._bottom() + PANEL[1] - 0.2
+        for j, colour in enumerate(distinct_colours(k) / 255):
+            x = self._side() + (j % per_row + 0.4) * step
+            y = top - (j // per_row) * line
+            self.figure.text(
+                x / self._width,
+                y / self._height,
+                str(j + 1),
+                ha="center",
+                va="center",
+                fontsize=4 if many else 6,
+                color="white" if colour.sum() < 1.5 else "black",
+                bbox={"facecolor": colour, "edgecolor": "none", "boxstyle": "square,pad=0.35"},
+            )
+
+
+def _map_colours(cmap: str | None, signed: bool) -> Scale:
+    """Return colours of −1 to 1, or 0 to 1, which fade into the surface near 0."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    d, sites, k = diagnostics, model.sites_, len(diagnostics.alone)
-    units = f" ({d.units})" if d.units else ""
-    depth = (
-        d.depth.astype(np.float64)
-        if model.mask_ is None
-        else np.where(model.mask_, d.depth, np.nan)
-    )
-    known = d.median[np.isfinite(d.median)]
-    rows = [
-        (
-            f"Median{units}",
-            d.median,
-            np.percentile(known, (100 - SHARP_PERCENTILE, SHARP_PERCENTILE)),
-            "viridis",
-        ),
-        (f"Standard\ndeviation{units}", d.deviation, (0.0, top_of(d.deviation)), "viridis"),
-        ("Explained\nvariance (share)", d.explained_map, (0.0, 1.0), "viridis"),
-    ]
-    if np.nanmax(depth) > 0:
-        rows.append(("Refinement\ndepth", depth, (0.0, float(np.nanmax(depth))), "cividis"))
-    cortex = cortex_of(sites, model.hemi_, surfaces)
-    panels = panels_of(model.hemi_ or "left", views)
-    width = _LABEL_WIDTH + PANEL[0] * len(panels) + _BAR_WIDTH + _RIGHT_MARGIN
-    height = _TITLE_HEIGHT + PANEL[1] * (len(rows) + 1) + 0.1
-    figure, views_of = new_figure(width, height, dpi), _Views(cortex, surface, panels)
-    for row, (name, values, (low, high), cmap) in enumerate(rows):
-        high = float(high) if high > low else float(low) + 1
-        parts = on_vertices(sites, (values - low) / (high - low))
-        colours = colormaps[cmap]
-        steps = name.startswith("Refinement")  # whole numbers, which have nothing between them
-        views_of.row(figure, row, name, parts, partial(_solid, colours=colours), labels=steps)
-        middle = (height - _TITLE_HEIGHT - PANEL[1] * (row + 0.5)) / height
-        left = (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width
-        box = (left, middle, (_BAR_WIDTH - 0.2) / width, 0.09 / height)
-        if steps:
-            bar = colour_bar(
-                figure, box, colours.resampled(int(high) + 1), (-0.5, high + 0.5), "neither"
-            )
-            bar.set_ticks(np.arange(0, high + 1, max(1, high // 4)))
-        else:
-            bar = colour_bar(figure, box, colours, (float(low), high), _beyond(values, low, high))
-    labels = [part.astype(np.float64) for part in labels_on_vertices(sites, d.parcellation)]
-    palette = ListedColormap(distinct_colours(k) / 255)
-    name = "Largest\ncomponent"
-    views_of.row(figure, len(rows), name, labels, partial(_labelled, palette=palette), labels=True)
-    _parcel_keys(
-        figure, palette, k, (_LABEL_WIDTH + PANEL[0] * len(panels) + 0.12) / width, len(rows)
-    )
-    _titles(figure, panels, named=model.hemi_ is not None)
-    return figure
+    if cmap is None and signed:
+        colours = ListedColormap(diverging() / 255)
+    else:
+        colours = colormaps[cmap or "viridis"]  # type: ignore[assignment]
+    low = -1.0 if signed else 0.0
+    ramp = np.clip(np.abs(np.linspace(low, 1, STEPS)) / _FADE, 0, 1)
+    table = colours(np.linspace(0, 1, STEPS))
+    table[:, 3] = ramp * ramp * (3 - 2 * ramp)
+    return Scale(low, 1.0, np.concatenate([np.zeros((1, 4)), table]))
 
 
-def _beyond(values: Floats, low: float, high: float) -> str:
-    """Which ends of a colour scale values go beyond, as matplotlib says it."""
-    under, over = bool(np.nanmin(values) < low), bool(np.nanmax(values) > high)
-    return {
-        (True, True): "both",
-        (True, False): "min",
-        (False, True): "max",
-        (False, False): "neither",
-    }[under, over]
+def _sequential(cmap: str, low: float, high: float) -> Scale:
+    from matplotlib import colormaps
+
+    table = colormaps[cmap](np.linspace(0, 1, STEPS))
+    top = float(high) if high > low else float(low) + 1
+    return Scale(float(low), top, np.concatenate([np.zeros((1, 4)), table]))
 
 
-def _parcel_keys(figure: Any, palette: Any, k: int, left: float, row: int) -> None:
-    """Numbered swatches beside the parcellation, as many as fit."""
-    width, height = figure.get_size_inches()
-    per_row = 5 if k <= 25 else 10
-    step = (_BAR_WIDTH - 0.1) / per_row
-    top = height - _TITLE_HEIGHT - PANEL[1] * row - 0.2
-    for j in range(k):
-        x, y = (
-            left + (j % per_row) * step / width,
-            (top - (j // per_row) * min(0.2, 0.85 / (k / per_row))) / height,
-        )
-        text = {"ha": "center", "va": "center", "fontsize": 6 if k <= 25 else 4}
-        dark = sum(palette(j)[:3]) < 1.5
-        figure.text(
-            x + 0.4 * step / width, y, str(j + 1), **text, color="white" if dark else "black",
-            bbox={"facecolor": palette(j), "edgecolor": "none", "boxstyle": "square,pad=0.35"},
-        )  # fmt: skip
+def _whole_numbers(high: float) -> Scale:
+    from matplotlib import colormaps
 
-
-def _page(n_rows: int, n_columns: int, note: str, dpi: int) -> tuple[Any, float]:
-    """An empty figure with a note at its foot, and the height in inches that colour bar and note
-    take there.
-    """
-    width = _LABEL_WIDTH + PANEL[0] * n_columns + _RIGHT_MARGIN
-    lines = textwrap.wrap(note, int((width - 2 * _RIGHT_MARGIN) / _NOTE_LETTER))
-    foot = _BAR_HEIGHT + _NOTE_LINE * len(lines)
-    height = _TITLE_HEIGHT + PANEL[1] * n_rows + foot
-    figure = new_figure(width, height, dpi)
-    if lines:
-        figure.text(
-            0.5, 0.06 / height, "\n".join(lines), ha="center", va="bottom", fontsize=6, color="0.35"
-        )
-    return figure, foot
-
-
-class _Views:
-    """The views of a figure's columns, each worked out once, however many maps are painted on it."""
-
-    def __init__(self, cortex: Cortex, surface: str, panels: Sequence[tuple[str, str]]) -> None:
-        shape = surface if surface in cortex.shapes else cortex.shapes[0]
-        number = {half.side: i for i, half in enumerate(cortex.hemispheres)}
-        self._columns: list[tuple[int, Any, Raster]] = []
-        for side, view in panels:
-            half, key = cortex.hemispheres[number[side]], (side, shape, view)
-            if key not in cortex.drawn:
-                cortex.drawn[key] = rasterise(half, shape, view)
-            self._columns.append((number[side], half.vertices, cortex.drawn[key]))
-
-    def row(
-        self,
-        figure: Any,
-        row: int,
-        label: str,
-        values: Sequence[Any],
-        colours: Paint,
-        labels: bool = False,
-        first: int = 0,
-    ) -> None:
-        """One map, in all views from column `first` on; `values` per hemisphere on its vertices."""
-        width, height = figure.get_size_inches()
-        bottom = height - _TITLE_HEIGHT - PANEL[1] * (row + 1)
-        size = 8 if label.count("\n") < 2 else 7  # with a name
-        figure.text(
-            0.12 / width, (bottom + 0.5 * PANEL[1]) / height, label, va="center", fontsize=size
-        )
-        for column, (number, vertices, raster) in enumerate(self._columns, first):
-            box = (_LABEL_WIDTH + PANEL[0] * column, bottom, *PANEL)
-            show(figure, box, paint(raster, values[number][vertices], colours, labels))
-
-
-def _titles(figure: Any, panels: Sequence[tuple[str, str]], named: bool) -> None:
-    width, height = figure.get_size_inches()
-    for column, (side, view) in enumerate(panels):
-        middle, top = _LABEL_WIDTH + PANEL[0] * (column + 0.5), height - _TITLE_HEIGHT + 3 / 72
-        text = f"{side} {view}" if named else view
-        figure.text(middle / width, top / height, text, ha="center", va="baseline", fontsize=8)
-
-
-def _faded(level: Floats, colours: Any, signed: bool) -> tuple[Floats, Floats]:
-    """Colours of triangles, and how far they cover the grey: little where the map is small."""
-    known = np.isfinite(level)
-    level = np.where(known, level, 0.0)
-    ramp = np.clip(np.abs(level) / _FADE, 0, 1)
-    cover = np.where(known, ramp * ramp * (3 - 2 * ramp), 0.0)
-    return colours((level + 1) / 2 if signed else level)[:, :3], cover
-
-
-def _shown(colours: Any, signed: bool) -> Any:
-    """The colour map as it is seen on the grey of the surface, which small values let through."""
-    from matplotlib.colors import ListedColormap
-
-    level = np.linspace(-1 if signed else 0, 1, 256)
-    colour, cover = _faded(level, colours, signed)
-    return ListedColormap(cover[:, None] * colour + (1 - cover[:, None]) * _GREY)
-
-
-def _solid(level: Floats, colours: Any) -> tuple[Floats, Floats]:
-    known = np.isfinite(level)
-    return colours(np.where(known, level, 0.0))[:, :3], known.astype(np.float64)
-
-
-def _labelled(labels: Floats, palette: Any) -> tuple[Floats, Floats]:
-    return palette(np.maximum(labels.astype(np.int64) - 1, 0))[:, :3], (labels > 0).astype(
-        np.float64
-    )
+    table = colormaps["cividis"](np.linspace(0, 1, int(high) + 1))
+    return Scale(0.0, high, np.concatenate([np.zeros((1, 4)), table]), nearest=True)
 
 
 def _check_fitted(model: Any) -> None:
@@ -365,58 +441,34 @@ def _check_fitted(model: Any) -> None:
         )
 
 
-def _chosen(components: Sequence[int] | None, k: int) -> list[int]:
-    chosen = list(range(k)) if components is None else [int(j) for j in components]
-    if not chosen or min(chosen) < 0 or max(chosen) >= k:
-        raise ArgumentError("components", chosen, f"some of 0 to {k - 1}")
-    return chosen
-
-
-def _label(j: int, shares: Any, names: Sequence[str]) -> str:
-    name = (
-        textwrap.wrap(
-            verbatim(names[j].replace(" %", "\N{NO-BREAK SPACE}%")),
-            _NAME_WIDTH,
-            max_lines=4,
-            placeholder="…",
-        )
-        if names
-        else []
-    )
-    share = [] if shares is None else [f"{100 * float(shares[j]):.1f} % unique"]
-    return "\n".join([f"Component {j + 1}", *name, *share])
+def _component_label(j: int, shares: Any, names: Sequence[str]) -> str:
+    lines = [f"Component {j + 1}"]
+    if names:
+        # A number and its percent sign stay on one line.
+        name = verbatim(names[j].replace(" %", "\N{NO-BREAK SPACE}%"))
+        lines += textwrap.wrap(name, _NAME_WIDTH, max_lines=4, placeholder="…")
+    if shares is not None:
+        lines.append(f"{100 * float(shares[j]):.1f} % unique")
+    return "\n".join(lines)
 
 
 def _used_maps(model: Any) -> Floats:
-    """(k, n_sites) components, NaN where masked."""
-    sites, mask = model.sites_, getattr(model, "mask_", None)
+    """Return the components (k, n_sites), NaN where masked."""
     maps = np.array(model.components_, dtype=np.float64)
-    if maps.ndim != 2 or maps.shape[1] != sites.n:
+    mask = getattr(model, "mask_", None)
+    if maps.ndim != 2 or maps.shape[1] != model.sites_.n:
         raise ArgumentError(
-            "components_",
-            Phrase(f"shape {maps.shape}"),
-            f"of shape (k, {sites.n}), as {sites!r} is",
+            "components_", f"must have shape (k, {model.sites_.n}); found {maps.shape}"
         )
     if mask is not None:
         maps[:, ~np.asarray(mask, dtype=bool)] = np.nan
     if not np.isfinite(maps).any():
-        raise ArgumentError(
-            "components_", None, "The components contain no finite value outside the mask"
-        )
+        raise ArgumentError("components_", "contains no finite value outside the mask")
     return maps
 
 
 def top_of(values: Floats) -> float:
-    """What the end of a colour scale from 0 stands for: nearly the largest size of a value."""
+    """Return what the end of a colour scale from 0 stands for: nearly the largest size."""
     sizes = np.abs(values[np.isfinite(values)])
     top = float(np.percentile(sizes, SHARP_PERCENTILE)) if sizes.size else 0.0
     return top or float(sizes.max(initial=0.0)) or 1.0
-
-
-def _colour_map(cmap: str | None, signed: bool) -> Any:
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    if cmap is None and signed:
-        return ListedColormap(diverging() / 255)
-    return colormaps[cmap or "viridis"]

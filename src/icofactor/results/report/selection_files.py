@@ -1,10 +1,9 @@
-"""What `icofactor select` left in the folder of a fit: the choice of a number, trust in components,
-where they lie.
+"""What `icofactor select` left in the folder of a fit: how many components, trust in them, where
+they lie.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,28 +23,28 @@ from icofactor.sphere.names import table_file
 
 LOADINGS = table_file("loadings.tsv")
 CURVES = "selection.tsv"
-SELECTION, STABILITY, LOADINGS_SE, OVERLAP = (
-    "selection.json",
-    "stability.tsv",
-    "loadings_se.tsv",
-    "atlas_overlap.tsv",
-)
-_STABILITY = ("stability", "stability_5th_percentile", "relative_standard_error")
-_OVERLAP = ("share", "area", "enrichment", "null_enrichment", "p", "q")
+OVERLAP = "atlas_overlap.tsv"
+_SELECTION = "selection.json"
+_STABILITY = "stability.tsv"
+_LOADINGS_SE = "loadings_se.tsv"
+_COMMAND = "icofactor select"
+_STABILITY_COLUMNS = ("stability", "stability_5th_percentile", "relative_standard_error")
+_OVERLAP_COLUMNS = ("share", "area", "enrichment", "null_enrichment", "p", "q")
+# Standard errors in the files have so many digits.
+_TOLERANCE = {"rtol": 1e-3, "atol": 1e-9}
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionFiles:
-    """What `icofactor select` found; None for what was not run.
+    """What `icofactor select` wrote; None for what was not run.
 
     Attributes
     ----------
-    choice : how many components, and why.
-    stability : column → one number per component: "stability", "stability_5th_percentile",
-    "relative_standard_error". loading_se : (n_subjects, k) standard errors of the loadings.
-    component_se : (k, n_sites) standard errors of the maps.
-    overlap : column → one value per row: "component" (from 1), "region", "share", "area",
-        "enrichment", "null_enrichment", "p", "q", "proposed_name".
+    choice : how many components, and why
+    stability : column of stability.tsv → one number per component
+    loading_se : (n_subjects, k) standard errors of the loadings
+    component_se : (k, n_sites) standard errors of the maps
+    overlap : column of atlas_overlap.tsv → one value per row; "component" counts from 1
     """
 
     choice: Choice | None = None
@@ -56,191 +55,174 @@ class SelectionFiles:
 
 
 def read_selection_files(folder: Path, model: Any, subjects: Sequence[str]) -> SelectionFiles:
-    """What lies in the folder of a fit; refuses files that belong to another fit."""
+    """Read what lies in the folder of a fit; refuse files that belong to another fit."""
     k = len(model.components_)
-    stability, errors = _stability(folder / STABILITY, k), _component_se(folder, model)
+    stability = _read_stability(folder / _STABILITY, k)
+    errors = _read_component_se(folder, model)
     if stability is not None and errors is not None:
-        with naming(folder / STABILITY, "table"):
-            _check_sizes(stability["relative_standard_error"], errors, model)
-    loading_se = _loading_se(folder / LOADINGS_SE, subjects, k)
+        # An earlier fit may have as many components: its errors are relative to other maps.
+        expected = relative_error(errors, model)
+        relative = stability["relative_standard_error"]
+        with naming(folder / _STABILITY, "table"):
+            check_fit(np.allclose(relative, expected, equal_nan=True, **_TOLERANCE), _COMMAND)
     return SelectionFiles(
-        read_choice(folder), stability, loading_se, errors, _overlap(folder / OVERLAP, k)
+        choice=read_choice(folder),
+        stability=stability,
+        loading_se=_read_loading_se(folder / _LOADINGS_SE, subjects, k),
+        component_se=errors,
+        overlap=_read_overlap(folder / OVERLAP, k),
     )
 
 
-def _check_sizes(relative: list[float], errors: np.ndarray, model: Any) -> None:
-    """Refuse errors of an earlier fit with as many components: theirs are in parts of other maps."""
-    if not np.allclose(
-        relative, relative_error(errors, model), rtol=1e-3, atol=1e-9, equal_nan=True
-    ):
-        raise Unreadable(
-            "is from another fit: its standard errors belong to other maps; run icofactor select again"
-        )
+def check_fit(same: bool, command: str) -> None:
+    """Refuse a file that is about another fit."""
+    if not same:
+        raise Unreadable(f"is from another fit; run {command} again or remove it")
 
 
 def read_choice(folder: Path) -> Choice | None:
-    """selection.json, as `Choice.save` writes it; None where there is no file."""
-    path = folder / SELECTION
-    found = read_record(path)
-    if found is None:
+    """Read selection.json, as `Choice.save` writes it; None where there is no file."""
+    path = folder / _SELECTION
+    record = read_record(path)
+    if record is None:
         return None
     with naming(path, "record"):
-        table, recommended, reasons = (
-            found.get(name) for name in ("table", "recommended", "reasons")
-        )
-        number = lambda value: (
-            value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        )
-        table = table if isinstance(table, dict) else {}
-        columns = list(table.values())
-        if not columns or not all(
-            isinstance(column, list) and all(map(number, column)) for column in columns
-        ):
-            raise Unreadable("contains no table of numbers by rank; icofactor select writes one")
-        if len({len(column) for column in columns}) > 1 or not number(recommended):
-            raise Unreadable(
-                "is damaged: its columns differ in length, or what it recommends is not a number"
-            )
-        if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
-            raise Unreadable("is damaged: its reasons are not sentences")
-        settings = found.get("settings", {})
-        if not isinstance(settings, dict):
-            raise Unreadable("is damaged: its settings are not a record")
-        others = found.get("others", [])
-        if not isinstance(others, list) or not all(
-            isinstance(n, int) and not isinstance(n, bool) for n in others
-        ):
-            raise Unreadable("is damaged: its other good numbers are not whole numbers")
-        whole = lambda column: all(isinstance(value, int) for value in column)  # None becomes NaN
-        arrays = {
-            name: np.array(column, dtype=np.int64 if whole(column) else np.float64)
-            for name, column in table.items()
-        }
-    return Choice(arrays, recommended, tuple(reasons), settings, tuple(others))
+        # The file may have been edited: what is not as expected is one error.
+        try:
+            table = {str(name): _numbers(column) for name, column in record["table"].items()}
+            recommended = record["recommended"]
+            if recommended is not None:
+                recommended = int(recommended)
+            others = tuple(int(n) for n in record.get("others", []))
+            settings = dict(record.get("settings", {}))
+            reasons = [str(reason) for reason in record["reasons"]]
+            lengths = {len(column) for column in table.values()}
+            if len(lengths) != 1:
+                raise ValueError("columns of different lengths")
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            raise Unreadable(f"is not a record as {_COMMAND} writes it: {problem}") from None
+    return Choice(table, recommended, tuple(reasons), settings, others)
+
+
+def _numbers(column: list[Any]) -> np.ndarray:
+    """Return a column of JSON as an array; null becomes NaN."""
+    whole = all(isinstance(value, int) for value in column)
+    values = [np.nan if value is None else value for value in column]
+    return np.array(values, dtype=np.int64 if whole else np.float64)
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """A JSON file of names and values; None where there is no file."""
+    """Read a JSON file of names and values; None where there is no file."""
     if not path.is_file():
         return None
     with naming(path, "record"):
-        found = read_json(path)
-        if not isinstance(found, dict):
-            raise Unreadable(
-                "contains JSON that is not a record of names and values, as icofactor writes it"
-            )
-        return found
+        record = read_json(path)
+        if not isinstance(record, dict):
+            raise Unreadable("contains JSON that is not a record of names and values")
+        return record
 
 
-def _stability(path: Path, k: int) -> dict[str, list[float]] | None:
+def read_columns(
+    path: Path, command: str, words: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> dict[str, list[Any]] | None:
+    """Read a table that a command wrote; None where there is no file.
+
+    Parameters
+    ----------
+    words, numbers : columns that it must have; n/a in a column of numbers is NaN.
+
+    Returns
+    -------
+    All columns, others as text.
+    """
     if not path.is_file():
         return None
     with naming(path, "table"):
-        table = columns_of(path, ("component", *_STABILITY))
-        if table["component"] != [str(j + 1) for j in range(k)]:
-            raise Unreadable(_other_fit(f"{len(table['component'])} components", f"{k}"))
-        return {
-            name: numbers_in(table[name]) for name in (*_STABILITY, "n_resamples") if name in table
-        }
+        table, _ = read_table(path)
+        columns: dict[str, list[Any]] = dict(table)
+        for name in (*words, *numbers):
+            if name not in columns:
+                raise Unreadable(f"has no column {name}; {command} writes one")
+        return {**columns, **{name: numbers_in(table[name]) for name in numbers}}
 
 
-def _loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
-    if not path.is_file():
+def numbers_in(cells: Sequence[str]) -> list[float]:
+    """Return cells as numbers, NaN for n/a."""
+    try:
+        return [np.nan if cell == "n/a" else float(cell) for cell in cells]
+    except ValueError:
+        raise Unreadable("is damaged: a cell that should be a number is not") from None
+
+
+def _read_stability(path: Path, k: int) -> dict[str, list[float]] | None:
+    table = read_columns(path, _COMMAND, ["component"], _STABILITY_COLUMNS)
+    if table is None:
         return None
     with naming(path, "table"):
-        table = columns_of(path, (PERSON,))
-        rows, sessions, measures = (
-            table.pop(PERSON),
-            table.pop(SESSION, None),
-            table.pop(MEASURE, None),
-        )
-        if measures is not None and sessions is None:
-            rows = [f"{person}_{measure}" for person, measure in zip(rows, measures, strict=True)]
-        known = (
-            rows == list(subjects)
-            if sessions is None
-            else _are_fitted(rows, sessions, path.parent, len(subjects))
-        )
-        if not known or len(table) != k:
-            found = f"{len(rows)} subjects and {len(table)} components"
-            raise Unreadable(_other_fit(found, f"{len(subjects)} and {k}, or other subjects"))
+        check_fit(table.pop("component") == [str(j + 1) for j in range(k)], _COMMAND)
+        return {name: numbers_in(column) for name, column in table.items()}
+
+
+def _read_loading_se(path: Path, subjects: Sequence[str], k: int) -> np.ndarray | None:
+    table = read_columns(path, _COMMAND, [PERSON])
+    if table is None:
+        return None
+    people = table.pop(PERSON)
+    sessions = table.pop(SESSION, None)
+    measures = table.pop(MEASURE, None)
+    with naming(path, "table"):
+        if sessions is not None:
+            # Of several scans per person only some may be fitted.
+            same = _are_scans(people, sessions, path.parent) and len(people) == len(subjects)
+        elif measures is not None:
+            # Rows of a fit with shared maps are called PERSON_MEASURE.
+            rows = zip(people, measures, strict=True)
+            same = [f"{person}_{measure}" for person, measure in rows] == list(subjects)
+        else:
+            same = people == list(subjects)
+        check_fit(same and len(table) == k, _COMMAND)
         return np.array([numbers_in(column) for column in table.values()]).T
 
 
-def _are_fitted(people: list[str], sessions: list[str], folder: Path, n: int) -> bool:
-    """Whether scans are n of those that the fit's table of loadings lists."""
-    listed, _ = read_table(folder / LOADINGS) if (folder / LOADINGS).is_file() else ({}, None)
-    known = set(zip(listed.get(PERSON, []), listed.get(SESSION, []), strict=False))
-    return len(people) == n and known >= set(zip(people, sessions, strict=True))
+def _are_scans(people: list[str], sessions: list[str], folder: Path) -> bool:
+    """Return whether the fit's table of loadings lists all these scans."""
+    table = read_columns(folder / LOADINGS, _COMMAND) or {}
+    listed = set(zip(table.get(PERSON, []), table.get(SESSION, []), strict=False))
+    return listed >= set(zip(people, sessions, strict=True))
 
 
-def _component_se(folder: Path, model: Any) -> np.ndarray | None:
+def _read_component_se(folder: Path, model: Any) -> np.ndarray | None:
     sites = model.sites_
+    k = len(model.components_)
     if sites.regions is not None:
-        return _region_se(folder / REGION_ERRORS, len(model.components_), sites.n)
+        path = folder / REGION_ERRORS
+        names = numbered("component", k)
+        table = read_columns(path, _COMMAND, numbers=names)
+        if table is None:
+            return None
+        with naming(path, "table"):
+            errors = np.array([table[name] for name in names])
+            check_fit(errors.shape == (k, sites.n), _COMMAND)
+            return errors
     paths = [folder / name for name in error_files(model)]
     if sites.on != "vertices" or not all(path.is_file() for path in paths):
         return None
-    wanted, halves = (len(model.components_), sites.n // len(paths)), []
+    halves = []
     for path in paths:
         with naming(path, "map"):
             half = next(iter(read_gifti(path).parts.values()))
-            if half.shape != wanted:
-                found = f"{half.shape[0]} components on {half.shape[1]} vertices"
-                raise Unreadable(_other_fit(found, f"{wanted[0]} on {wanted[1]}"))
+            check_fit(half.shape == (k, sites.n // len(paths)), _COMMAND)
             halves.append(np.asarray(half, dtype=np.float64))
     return np.concatenate(halves, axis=1) * error_unit(model)
 
 
-def _region_se(path: Path, k: int, n: int) -> np.ndarray | None:
-    if not path.is_file():
+def _read_overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
+    numbers = ("component", *_OVERLAP_COLUMNS)
+    table = read_columns(path, _COMMAND, ["region", "proposed_name"], numbers)
+    if table is None:
         return None
     with naming(path, "table"):
-        names = numbered("component", k)
-        table = columns_of(path, names)
-        found = np.array([numbers_in(table[name]) for name in names])
-        if found.shape != (k, n):
-            raise Unreadable(_other_fit(f"{found.shape[1]} regions", f"{n}"))
-        return found
-
-
-def _overlap(path: Path, k: int) -> dict[str, list[Any]] | None:
-    if not path.is_file():
-        return None
-    with naming(path, "table"):
-        table: dict[str, list[Any]] = dict(
-            columns_of(path, ("component", "region", *_OVERLAP, "proposed_name"))
-        )
-        numbers = numbers_in(table["component"])
-        if set(numbers) != set(range(1, k + 1)):
-            raise Unreadable(_other_fit(f"{len(set(numbers))} components", f"{k}"))
-        columns = {
-            name: numbers_in(table[name])
-            for name in table
-            if name in (*_OVERLAP, "n_spins") or is_of(name)
-        }
-        return table | {"component": [int(j) for j in numbers]} | columns
-
-
-def _other_fit(found: str, wanted: str) -> str:
-    why = f"it contains {found}, the fit in this folder {wanted}"
-    return f"is from another fit: {why}; run icofactor select again or remove it"
-
-
-def columns_of(
-    path: Path, needed: Sequence[str], command: str = "icofactor select"
-) -> dict[str, list[str]]:
-    """Columns of a TSV file as icofactor writes one."""
-    columns, _ = read_table(path)
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        raise Unreadable(f"has no column {missing[0]}; {command} writes one")
-    return columns
-
-
-def numbers_in(column: list[str]) -> list[float]:
-    """Cells as numbers, NaN for n/a."""
-    try:
-        return [math.nan if cell == "n/a" else float(cell) for cell in column]
-    except ValueError:
-        raise Unreadable("is damaged: a cell that should be a number is not") from None
+        check_fit(set(table["component"]) == set(range(1, k + 1)), _COMMAND)
+        more = [name for name in table if name == "n_spins" or is_of(name)]
+        components = [int(j) for j in table["component"]]
+        return table | {name: numbers_in(table[name]) for name in more} | {"component": components}

@@ -1,4 +1,4 @@
-"""The numbers of the page as tables: tables/ beside it, and the settings that it lists."""
+"""The numbers of the page as tables in tables/, and the settings that it lists."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from icofactor.factorization.recurrence import n_recurring
 from icofactor.io.publish import TABLES
-from icofactor.io.tables import numbered, write_table
+from icofactor.io.tables import described, numbered, write_json, write_tsv
 from icofactor.results.diagnostics.record import Association, Grouping
-from icofactor.results.meaning import adjusted_for, fitted_units, median_stability, n_people
+from icofactor.results.meaning import adjusted_for, median_stability, n_people
 from icofactor.sphere.names import is_fs_lr, mesh_name_of
 
 if TYPE_CHECKING:
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from icofactor.results.report.association_files import NormTables
 
 Columns = Mapping[str, Any]
+# Beyond it on one side lie 2.5 % of a normal reference.
 Z95 = 1.96
-"""Beyond it on one side, 2.5 % of a normal reference."""
+# A table that every page has.
 SUMMARY = f"{TABLES}/summary.tsv"
-"""One that every page has."""
-_BOX = ("least", "lower_quartile", "median", "upper_quartile", "largest")
+# One file says what the columns of all tables hold.
+_COLUMN_FILE = f"{TABLES}/columns.json"
+_SPREAD = ("least", "lower_quartile", "median", "upper_quartile", "largest")
 _COLUMNS = {
     "measure": "Measure",
     "weight": "How much its squared error counts",
@@ -34,110 +36,97 @@ _COLUMNS = {
     "variance_share": "Its share of the variance that was fitted",
     "explained": "Share of its between-subject variance that the fit explains",
     "quantity": "What was counted or measured",
-    "what": "Residual, or loading of a component",
     "value": "Its value",
     "units": "Units of the value",
     "residual": "Root mean square of the map minus its fit, in the fitted units",
-    "explained_variance": "Share of the person's variance around the mean map that the components explain",
-    "unusual": "1 for people with an unusual residual or loading",
-    "z": "Robust standard deviations from the median",
+    "explained_variance": "Share of the person's variance around the mean map that is explained",
+    "unusual": "Unusual values: residual, or loadings of components; n/a for none",
+    "z": "Robust standard deviations of the most unusual one from the median",
     "column": "Column of the participants table",
     "statistic": "Pearson's r of a number, or eta squared of a category, with the loadings",
     "component": "Component; column of the loadings",
     "other": "Another component",
     "n": "People with a value",
     "p_corrected": "p by permutation, corrected over components",
-    "group": "Value of the column",
-    **{
-        name: f"{name.replace('_', ' ').capitalize()} of loadings, or of the objective over starts"
-        for name in _BOX
-    },
     "overlap": "Overlap of the two maps",
     "correlation_of_maps": "Correlation of the two maps",
     "correlation_of_loadings": "Correlation of the two columns of loadings",
-    "l1_B": "Sum of absolute values of B, in the coordinates of the fit",
-    "l1_C": "Sum of absolute values of C, in the coordinates of the fit",
-    "extent": "Share of the sites where the map exceeds 5 % of its largest value",
     "update": "Number of updates",
     "best_start": "Objective of the best start",
     "faces_divided": "1 where faces were divided",
-    "setting": "Setting, or versions of software",
-    "mean_W": "Mean W-score of the people outside the reference group",
-    "below": "Share of their W-scores below −1.96",
-    "above": "Share of their W-scores above 1.96",
+    "group": "Value of the column",
+    **{
+        name: f"{name.replace('_', ' ').capitalize()} of objectives of starts, or of loadings"
+        for name in _SPREAD
+    },
 }
 
 
 def page_tables(fit: FitDescription) -> dict[str, Columns]:
-    """Name of the file → its columns. Other numbers of the page are in tables of the fit, `select`
-    and `associate`.
-    """
-    every = (
-        _summary,
-        _subjects,
-        _unusual,
-        _correlations,
-        _groups,
-        _similarity,
-        _sparsity,
-        _convergence,
-        _resources,
-    )
-    some = (_settings, *(() if fit.model.measures_ is None else (_measures,)))
-    some += () if fit.norm is None else (_normative_summary,)
-    return {
-        f"{TABLES}/{table.__name__.removeprefix('_')}.tsv": table(fit) for table in (*every, *some)
+    """Return name → columns of each table; the fit, `select` and `associate` write the others."""
+    tables = {
+        "summary": _summary(fit),
+        "subjects": _subjects(fit),
+        "correlations": _correlations(fit),
+        "similarity": _similarity(fit),
+        "convergence": _convergence(fit),
     }
+    if fit.diagnostics.groupings:
+        tables["groups"] = _groups(fit)
+    if fit.model.measures_ is not None:
+        tables["measures"] = _measures(fit)
+    return {f"{TABLES}/{name}.tsv": columns for name, columns in tables.items()}
 
 
 def write_page_tables(folder: Path, fit: FitDescription) -> list[str]:
-    """Write them, and give their names."""
+    """Write the tables with one file that describes their columns, and return the tables' names."""
     (folder / TABLES).mkdir()
     tables = page_tables(fit)
     for name, columns in tables.items():
-        write_table(folder / name, columns, _COLUMNS)
+        write_tsv(folder / name, columns)
+    about = {Path(name).name: described(columns, _COLUMNS) for name, columns in tables.items()}
+    write_json(folder / _COLUMN_FILE, about)
     return list(tables)
 
 
 def tables_beside(page: Path, *folders: Path) -> dict[str, str]:
-    """Name of a table in these folders → its address, seen from the page's folder; nothing on
-    another drive.
-    """
-    found = {}
+    """Return name → address of the tables in these folders, seen from the page's folder."""
+    addresses = {}
     for folder in folders:
         for path in sorted(folder.glob("*.tsv")):
             try:
-                found[path.name] = quote(os.fsencode(Path(os.path.relpath(path, page)).as_posix()))
-            except ValueError:  # Windows: there is no way from one drive to another
+                relative = Path(os.path.relpath(path, page)).as_posix()
+            except ValueError:
+                # On Windows there is no way from one drive to another.
                 continue
-    return found
+            addresses[path.name] = quote(os.fsencode(relative))
+    return addresses
 
 
 def _measures(fit: FitDescription) -> Columns:
     measures = fit.model.measures_
-    shares = {"variance_share": measures.variance, "explained": fit.diagnostics.measure_explained}
     return {
         "measure": list(measures.names),
         "weight": measures.weights,
         "factor": measures.factor,
-        **shares,
+        "variance_share": measures.variance,
+        "explained": fit.diagnostics.measure_explained,
     }
 
 
 def _summary(fit: FitDescription) -> Columns:
-    model, d = fit.model, fit.diagnostics
-    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
-    share = model.recurrence_
-    known = share is not None and not np.isnan(share).any()
+    model = fit.model
+    d = fit.diagnostics
+    between = "share of the between-subject variance"
+    recurrence = model.recurrence_
+    judged = recurrence is not None and not np.isnan(recurrence).any()
+    choice = fit.selection.choice
+    tests = fit.associations
     rows: list[tuple[str, Any, str]] = [
         ("subjects", n_people(fit), ""),
         ("components", len(d.alone), ""),
-        (
-            "components_recommended",
-            None if fit.selection.choice is None else fit.selection.choice.recommended,
-            "",
-        ),
-        ("components_reached_by_other_starts", n_recurring(share) if known else None, ""),
+        ("components_recommended", None if choice is None else choice.recommended, ""),
+        ("components_reached_by_other_starts", n_recurring(recurrence) if judged else None, ""),
         ("other_good_starts", int(model.starts_.n_near), ""),
         ("starts", int(model.starts_.n_starts), ""),
         ("starts_continued", d.convergence.n_starts, ""),
@@ -146,144 +135,131 @@ def _summary(fit: FitDescription) -> Columns:
             median_stability(fit.selection.stability),
             "median correlation with maps of resampled people",
         ),
-        ("explained_variance", d.explained, "share of the between-subject variance"),
-        ("explained_variance_linear", d.linear, "share of the between-subject variance"),
-        ("unique_by_chance", added_by_chance(fit), "share of the between-subject variance"),
+        ("explained_variance", d.explained, between),
+        ("explained_variance_linear", d.linear, between),
+        ("unique_by_chance", added_by_chance(fit), between),
         ("explained_X", d.explained_X, "share of the sum of squares, mean map included"),
-        ("sites_in_use", n_used, model.sites_.on),
-        ("sites_masked", model.sites_.n - n_used, model.sites_.on),
+        ("common_factor", common_share(fit), "share of the variance of standardized loadings"),
+        ("sites_in_use", n_used(fit), model.sites_.on),
+        ("sites_masked", model.sites_.n - n_used(fit), model.sites_.on),
         ("updates", int(model.n_iter_), ""),
         ("active_faces", int(model.design_.n_columns), ""),
         ("objective", float(d.convergence.objective[-1]), ""),
         ("unusual_from", d.unusual.limit, "robust standard deviations"),
         ("l1_B", float(d.l1_B.sum()), ""),
         ("l1_C", float(d.l1_C.sum()), ""),
-        (
-            "permutations",
-            None if fit.associations is None else fit.associations.settings["n_permutations"],
-            "",
-        ),
+        ("permutations", None if tests is None else tests.settings["n_permutations"], ""),
         ("reference", None if fit.norm is None else int(fit.norm.reference.sum()), "rows"),
     ]
-    return _quantities(rows)
+    return {
+        "quantity": [name for name, _, _ in rows],
+        "value": [None if value is None else f"{value:.10g}" for _, value, _ in rows],
+        "units": [units for _, _, units in rows],
+    }
 
 
-def _resources(fit: FitDescription) -> Columns:
-    """Apart from the rest, which is the same in every run."""
-    d = fit.diagnostics
-    times = [(f"time_{stage}", seconds, "s") for stage, seconds in d.timing.items()]
-    return _quantities([*times, ("memory_at_most", gibibytes(d.memory), "GiB")])
+def n_used(fit: FitDescription) -> int:
+    """Return how many sites the fit uses."""
+    mask = fit.model.mask_
+    return int(fit.model.sites_.n if mask is None else mask.sum())
 
 
-def gibibytes(memory: int) -> float | None:
-    """Of bytes; None where they are not known."""
-    return memory / 2**30 if memory else None
+def common_share(fit: FitDescription) -> float:
+    """Return the share of the variance of standardized loadings along their first principal axis.
+
+    Much of it is one common factor, often each person's mean over the cortex.
+    """
+    correlations = fit.diagnostics.together
+    # A component with constant loadings correlates with nothing.
+    return float(np.linalg.eigvalsh(np.nan_to_num(correlations))[-1] / len(correlations))
 
 
 def added_by_chance(fit: FitDescription) -> float | None:
-    """What one more column of random loadings would add to the linear regression on all: 1 − R²
-    over its degrees of freedom; None where there are none.
+    """Return what one more column of random loadings would add to the linear regression on all.
+
+    This is 1 − R² over its degrees of freedom; None where there are none.
     """
     measures = fit.model.measures_
+    # Every measure of shared maps has its own mean map.
     n_means = measures.n if measures is not None and measures.share == "maps" else 1
     free = len(fit.diagnostics.loadings) - n_means - len(fit.diagnostics.alone)
     return max(0.0, 1 - fit.diagnostics.linear) / free if free > 0 else None
 
 
-def norm_summary(found: NormTables) -> dict[str, Any]:
-    """W-scores of people outside the reference, for each component (of each measure): how many,
-    mean, shares beyond.
+def norm_summary(norm: NormTables) -> dict[str, Any]:
+    """Return W-scores of people outside the reference, for each component (of each measure): how
+    many, their mean, and the shares beyond ±1.96.
     """
-    scores = found.scores[~found.reference]
-    known = np.isfinite(scores)
-    n = known.sum(axis=0)
-    over = lambda sums: np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
-    beyond = {
-        name: over((known & far).sum(axis=0))
-        for name, far in (("below", scores < -Z95), ("above", scores > Z95))
-    }
-    return {"others": n, "mean": over(np.where(known, scores, 0).sum(axis=0)), **beyond}
+    scores = norm.scores[~norm.reference]
+    measured = np.isfinite(scores)
+    n = measured.sum(axis=0)
 
+    def mean_of(sums: np.ndarray) -> np.ndarray:
+        return np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
 
-def _normative_summary(fit: FitDescription) -> Columns:
-    assert fit.norm is not None
-    names = numbered("component", len(fit.diagnostics.alone))
-    measures = (
-        {"measure": [one for one in fit.norm.measures for _ in names]} if fit.norm.measures else {}
-    )
-    found = norm_summary(fit.norm)
-    shares = {"below": found["below"], "above": found["above"]}
     return {
-        "component": names * max(1, len(fit.norm.measures)),
-        **measures,
-        "n": found["others"],
-        "mean_W": found["mean"],
-        **shares,
+        "others": n,
+        "mean": mean_of(np.where(measured, scores, 0).sum(axis=0)),
+        "below": mean_of((measured & (scores < -Z95)).sum(axis=0)),
+        "above": mean_of((measured & (scores > Z95)).sum(axis=0)),
     }
 
 
-def _settings(fit: FitDescription) -> Columns:
-    return _by_name(("setting", "value"), settings_of(fit))
-
-
-def _quantities(rows: list[tuple[str, Any, str]]) -> Columns:
-    shown = [None if value is None else f"{value:.10g}" for _, value, _ in rows]
-    return {"quantity": [row[0] for row in rows], "value": shown, "units": [row[2] for row in rows]}
+def unusual_values(fit: FitDescription) -> dict[int, list[tuple[str, float]]]:
+    """Return row of a subject → names of its unusual values with their z, the furthest first."""
+    unusual = fit.diagnostics.unusual
+    names = [*numbered("component", len(fit.diagnostics.alone)), "residual"]
+    # A dictionary keeps the order of the diagnostics: the furthest first.
+    by_subject: dict[int, list[tuple[str, float]]] = {}
+    for subject, component, z in zip(
+        unusual.subject.tolist(), unusual.component.tolist(), unusual.z.tolist(), strict=True
+    ):
+        # The component of a residual is −1, the last name.
+        by_subject.setdefault(subject, []).append((names[component], z))
+    return by_subject
 
 
 def _subjects(fit: FitDescription) -> Columns:
     d = fit.diagnostics
-    odd = np.isin(np.arange(len(d.subjects)), d.unusual.subject)
+    unusual = unusual_values(fit)
+    rows = [unusual.get(number, []) for number in range(len(d.subjects))]
     return {
         "participant_id": list(d.subjects),
         "residual": d.residual,
         "explained_variance": d.subject_explained,
-        "unusual": odd.astype(int),
-    }
-
-
-def _unusual(fit: FitDescription) -> Columns:
-    d = fit.diagnostics
-    names, units = numbered("component", len(d.alone)), fitted_units(fit.model, d.units)
-    return {
-        "participant_id": [d.subjects[i] for i in d.unusual.subject],
-        "what": ["residual" if j < 0 else names[j] for j in d.unusual.component],
-        "value": d.unusual.value,
-        "units": [units if j < 0 else "" for j in d.unusual.component],
-        "z": d.unusual.z,
+        "unusual": [", ".join(name for name, _ in values) or None for values in rows],
+        "z": [values[0][1] if values else np.nan for values in rows],
     }
 
 
 def _correlations(fit: FitDescription) -> Columns:
-    """Pearson's r or η² of columns of the participants with loadings."""
+    """Return Pearson's r or η² of columns of the participants with loadings."""
     d = fit.diagnostics
     names = numbered("component", len(d.alone))
-    every: list[Association | Grouping] = [*d.associations, *d.groupings]
-    rows = [
-        (
-            item.called,
-            "r" if isinstance(item, Association) else "eta2",
-            names[j],
-            value,
-            item.n,
-            item.p[j],
-        )
-        for item in every
-        for j, value in enumerate(item.r if isinstance(item, Association) else item.eta2)
-    ]
-    return _by_name(("column", "statistic", "component", "value", "n", "p_corrected"), rows)
+    items: list[Association | Grouping] = [*d.associations, *d.groupings]
+    rows = []
+    for item in items:
+        numeric = isinstance(item, Association)
+        for name, value, p in zip(names, strength_of(item), item.p, strict=True):
+            rows.append((item.called, "r" if numeric else "eta2", name, value, item.n, p))
+    return _by_column(("column", "statistic", "component", "value", "n", "p_corrected"), rows)
 
 
 def _groups(fit: FitDescription) -> Columns:
-    """What the box plots show."""
+    """Return the smallest loading, quartiles and the largest loading of every group."""
     names = numbered("component", len(fit.diagnostics.alone))
-    rows = [
-        (item.called, label, int((item.codes == g).sum()), names[j], *item.boxes[g, j])
-        for item in fit.diagnostics.groupings
-        for g, label in enumerate(item.labels)
-        for j in range(len(names))
-    ]
-    return _by_name(("column", "group", "n", "component", *_BOX), rows)
+    rows = []
+    for item in fit.diagnostics.groupings:
+        for group, label in enumerate(item.labels):
+            n = int((item.codes == group).sum())
+            for name, quartiles in zip(names, item.boxes[group], strict=True):
+                rows.append((item.called, label, n, name, *quartiles))
+    return _by_column(("column", "group", "n", "component", *_SPREAD), rows)
+
+
+def strength_of(item: Association | Grouping) -> np.ndarray:
+    """Return r or η² of a column with the loadings of each component."""
+    return item.r if isinstance(item, Association) else item.eta2
 
 
 def _similarity(fit: FitDescription) -> Columns:
@@ -291,77 +267,80 @@ def _similarity(fit: FitDescription) -> Columns:
     names = numbered("component", len(d.alone))
     rows = [
         (names[i], names[j], d.overlap[i, j], d.similarity[i, j], d.together[i, j])
-        for i in range(len(names))
-        for j in range(i + 1, len(names))
+        for i, j in zip(*np.triu_indices(len(names), 1), strict=True)
     ]
-    return _by_name(
-        ("component", "other", "overlap", "correlation_of_maps", "correlation_of_loadings"), rows
-    )
-
-
-def _sparsity(fit: FitDescription) -> Columns:
-    d = fit.diagnostics
-    return {
-        "component": numbered("component", len(d.alone)),
-        "l1_B": d.l1_B,
-        "l1_C": d.l1_C,
-        "extent": d.extent,
-    }
+    columns = ("component", "other", "overlap", "correlation_of_maps", "correlation_of_loadings")
+    return _by_column(columns, rows)
 
 
 def _convergence(fit: FitDescription) -> Columns:
-    """The objective of the best start, and its spread over starts, after so many updates."""
+    """Return the objective of the best start, and its spread over starts, after so many updates."""
     c = fit.diagnostics.convergence
     updates = np.union1d(c.updates, c.band_updates)
-    on = lambda at, values: np.array(
-        [dict(zip(at.tolist(), values, strict=True)).get(u, np.nan) for u in updates.tolist()]
-    )
-    spread = {name: on(c.band_updates, row) for name, row in zip(_BOX, c.band, strict=True)}
-    divided = np.isin(updates, c.divisions).astype(int)
+
+    def at_updates(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
+        column = np.full(len(updates), np.nan)
+        column[np.searchsorted(updates, numbers)] = values
+        return column
+
     return {
         "update": updates,
-        "best_start": on(c.updates, c.objective),
-        **spread,
-        "faces_divided": divided,
+        "best_start": at_updates(c.updates, c.objective),
+        **{
+            name: at_updates(c.band_updates, values)
+            for name, values in zip(_SPREAD, c.band, strict=True)
+        },
+        "faces_divided": np.isin(updates, c.divisions).astype(int),
     }
 
 
-def _by_name(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Columns:
+def _by_column(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Columns:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def settings_of(fit: FitDescription) -> list[tuple[str, str]]:
-    """What a reader looks for in the provenance: how it was fitted, with which versions."""
-    model, record = fit.model, fit.provenance or {}
-    n_used = model.sites_.n if model.mask_ is None else int(model.mask_.sum())
-    masked = model.sites_.n - n_used
-    rules = ", the paper's rules" if model.solution_.rules == "paper" else ""
-    n_run = fit.diagnostics.convergence.n_starts
-    continued = (
-        f", of which the best {n_run:,} were continued" if n_run < model.starts_.n_starts else ""
-    )
+    """Return what a reader looks for in the provenance: how it was fitted, with which versions."""
+    model = fit.model
+    record = fit.provenance or {}
+    masked = model.sites_.n - n_used(fit)
+    n_starts = int(model.starts_.n_starts)
+    n_continued = fit.diagnostics.convergence.n_starts
+    continued = f", of which the best {n_continued:,} were continued" * (n_continued < n_starts)
+    rules = ", the paper's rules" * (model.solution_.rules == "paper")
     seed = record.get("seed")
     versions = record.get("versions")
     listed = versions.items() if isinstance(versions, dict) else ()
-    known = {
+    fitted_to = {
+        "none": "the maps",
+        "mean": "deviations from the mean map",
+        "zscore": "z-scores",
+    }
+    settings = {
         "method": f"{model.solution_.method}{rules}",
-        "fitted to": {
-            "none": "the maps",
-            "mean": "deviations from the mean map",
-            "zscore": "z-scores",
-        }[model.center_],
+        "fitted to": fitted_to[model.center_],
         "mesh": mesh_text(model.sites_),
-        f"{model.sites_.on} in use": f"{n_used:,}" + (f" ({masked:,} masked)" if masked else ""),
-        "random starts": f"{model.starts_.n_starts:,}{continued}",
+        f"{model.sites_.on} in use": f"{n_used(fit):,}"
+        + (f" ({masked:,} masked)" if masked else ""),
+        "random starts": f"{n_starts:,}{continued}",
+        # A file may have been edited: texts of any length are cut.
         "random seed": "" if seed is None else str(seed)[:80],
         "adjusted for": ", ".join(adjusted_for(model)),
-        "versions": ", ".join(f"{name} {found}" for name, found in listed)[:1000],
+        "time": _time_of(fit),
+        "memory at most": f"{fit.diagnostics.memory / 2**30:.2f} GiB"
+        * bool(fit.diagnostics.memory),
+        "versions": ", ".join(f"{name} {number}" for name, number in listed)[:1000],
     }
-    return [(name, value) for name, value in known.items() if value]
+    return [(name, value) for name, value in settings.items() if value]
+
+
+def _time_of(fit: FitDescription) -> str:
+    return ", ".join(
+        f"{stage} {seconds:.3g} s" for stage, seconds in fit.diagnostics.timing.items()
+    )
 
 
 def mesh_text(sites: Any) -> str:
-    """What to call a mesh on the page."""
+    """Return what to call a mesh on the page."""
     if sites.regions is not None:
         return str(sites.regions).replace("fsLR32k", "fs_LR 32k")
     if is_fs_lr(mesh_name_of(sites)):

@@ -1,16 +1,9 @@
 "use strict";
 // Small things that all parts of the page use. Words of the data only ever become text nodes, never markup.
 
-const SVG = "http://www.w3.org/2000/svg";
-
 /** An HTML element with attributes and children; strings become text. */
 function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
-}
-
-/** An SVG element. */
-function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
 function fill(node, attributes, children) {
@@ -33,10 +26,7 @@ function show(value, digits = 4) {
   return text.replace("e+", "e").replaceAll("-", "\u2212");
 }
 
-const fixed = (value, digits) => (value === null ? "n/a" : value.toFixed(digits).replace("-", "\u2212"));
-const percent = (share, digits = 1) => (share === null ? "n/a" : `${(100 * share).toFixed(digits)} %`.replace("-", "\u2212"));
-const probability = (p) => (p < 0.001 ? "p\u00a0<\u00a00.001" : `p\u00a0=\u00a0${p.toFixed(3)}`);
-const many = (n) => n.toLocaleString("en-US");
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 /** Round numbers between low and high, about n of them. */
 function ticks(low, high, n = 5) {
@@ -46,15 +36,6 @@ function ticks(low, high, n = 5) {
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(Number((i * step).toPrecision(10)));
   return found;
-}
-
-/** Powers of ten, or 1, 2 and 5 times them, between low and high. */
-function logTicks(low, high) {
-  const found = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
-    for (const m of [1, 2, 5]) if (m * 10 ** power >= low * 0.999 && m * 10 ** power <= high * 1.001) found.push(m * 10 ** power);
-  const tens = found.filter((value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9);
-  return tens.length >= 3 ? tens : found.length >= 2 ? found : ticks(low, high, 4);
 }
 
 /** The tooltip, beside the pointer and inside the window. */
@@ -71,23 +52,9 @@ const tip = {
   hide() { document.getElementById("tip").hidden = true; },
 };
 
-/** Show a text while the pointer is over a node; that of a button is its accessible name too, after what stands on it. Parts of a chart have none: the chart is one image, its numbers are in a table. */
-function hint(node, text) {
-  if (node.tagName === "BUTTON") node.setAttribute("aria-label", `${node.textContent}: ${text.replaceAll("\n", ", ")}`);
-  node.addEventListener("pointermove", (event) => tip.show(text, event));
-  node.addEventListener("pointerleave", tip.hide);
-  return node;
-}
-
-function bytesOf(text) {
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes;
-}
-
 /** The arrays of the page: base64 and deflate undone, and each found by its ticket. */
 async function unpack(text) {
-  const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : bytesOf(atob(text)); // the former is newer, and quicker
+  const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)); // the former is newer, and quicker
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = await new Response(stream).arrayBuffer();
   const kinds = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };

@@ -73,14 +73,6 @@ class Viewer {
     this.finish(this.surface);
     this.finish(this.line);
     new ResizeObserver(() => this.resize()).observe(stage);
-    addEventListener("resize", () => this.resize());
-    addEventListener("beforeprint", () => { // on paper a browser may leave out what is drawn in this moment, or all of it
-      const [picture] = this.frames(1, 600, 2);
-      picture.className = "paper";
-      this.fillFrames([[picture, this.paint]], 600, 2);
-      stage.parentNode.querySelector(".paper")?.remove();
-      stage.before(picture);
-    });
     this.listen();
   }
 
@@ -173,11 +165,6 @@ class Viewer {
 
   /** What to paint: {values, known} over all vertices, {mode, low, high, cut} and the ramp's bytes; with `marks`, the labels' numbers too. */
   setPaint(paint) {
-    this.upload(paint);
-    this.draw();
-  }
-
-  upload(paint) {
     const gl = this.gl;
     this.paint = paint;
     for (const half of this.halves) {
@@ -196,6 +183,7 @@ class Viewer {
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB8, paint.ramp.length / 3, 1, 0, gl.RGB, gl.UNSIGNED_BYTE, paint.ramp);
     for (const key of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, key, gl.LINEAR);
     for (const key of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, key, gl.CLAMP_TO_EDGE);
+    this.draw();
   }
 
   /** Lateral views above, medial ones below; one hemisphere has its two views side by side. */
@@ -213,7 +201,8 @@ class Viewer {
   resize(again = false) {
     const width = this.stage.clientWidth;
     if (!width || !this.panes) return;
-    const { height, tight, dense } = this.arrange(width, 2);
+    const height = this.arrange(width);
+    const { tight, dense } = this;
     this.stage.style.height = `${height}px`;
     this.stage.classList.toggle("tight", tight);
     const size = [Math.round(width * dense), Math.round(height * dense)];
@@ -224,83 +213,19 @@ class Viewer {
     this.draw();
   }
 
-  /** Give the panes their places in so many columns; gives what they take in all, and pixels of the screen per pixel of the page. */
-  arrange(width, columns, words = true) {
-    const rows = this.panes.length / columns, paneWidth = width / columns, [wide, tall] = this.reach();
-    this.tight = !words || paneWidth < 300; // no room for words beside the brain
+  /** Place the panes in two columns and return their height. */
+  arrange(width) {
+    const rows = this.panes.length / 2;
+    const paneWidth = width / 2;
+    const [wide, tall] = this.reach();
+    this.tight = paneWidth < 300; // no room for words beside the brain
     // controls, views and colour bar fit into the window together, where it is not too low for that
     const roomy = Math.min(paneWidth * 0.72, 330, Math.max(210, (innerHeight - 280) / rows));
     const paneHeight = this.tight ? (tall / wide) * (paneWidth - 6) + 34 : roomy;
-    this.panes.forEach((pane, i) => {
-      const [column, row] = columns === this.panes.length ? [i, 0] : [pane.column, pane.row];
-      Object.assign(pane, { x: column * paneWidth, y: row * paneHeight, width: paneWidth, height: paneHeight });
-    });
-    return { height: Math.round(paneHeight * rows), tight: this.tight, dense: (this.dense = Math.min(2, window.devicePixelRatio || 1)) };
-  }
-
-  /** Do something while the panes have other places, and give what it gives. */
-  meanwhile(width, columns, act) {
-    const { paint, tight, dense } = this, places = this.panes.map(({ x, y, width: w, height: h }) => ({ x, y, width: w, height: h }));
-    const found = act(this.arrange(width, columns, false));
-    this.panes.forEach((pane, i) => Object.assign(pane, places[i]));
-    Object.assign(this, { tight, dense });
-    if (this.paint !== paint) this.upload(paint);
-    return found;
-  }
-
-  /** Empty canvases for pictures of all views. */
-  frames(n, width, columns) {
-    return this.meanwhile(width, columns, ({ height, dense }) => Array.from({ length: n }, () => el("canvas", { width: Math.round(width * dense), height: Math.round(height * dense), role: "img" })));
-  }
-
-  /** Fill such canvases: [canvas, paint]. What is on the screen stays as it is. */
-  fillFrames(list, width, columns) {
-    const gl = this.gl;
-    this.meanwhile(width, columns, ({ dense }) => {
-      const { width: w, height: h } = list[0][0], bytes = new Uint8ClampedArray(4 * w * h), kept = [];
-      const store = (kind, place, samples) => {
-        const one = gl.createRenderbuffer();
-        kept.push(one);
-        gl.bindRenderbuffer(gl.RENDERBUFFER, one);
-        gl.renderbufferStorageMultisample(gl.RENDERBUFFER, samples, kind, w, h);
-        gl.framebufferRenderbuffer(gl.FRAMEBUFFER, place, gl.RENDERBUFFER, one);
-      };
-      const [smooth, plain] = [gl.createFramebuffer(), gl.createFramebuffer()];
-      gl.bindFramebuffer(gl.FRAMEBUFFER, plain);
-      store(gl.RGBA8, gl.COLOR_ATTACHMENT0, 0);
-      gl.bindFramebuffer(gl.FRAMEBUFFER, smooth);
-      const samples = Math.min(4, gl.getParameter(gl.MAX_SAMPLES));
-      store(gl.RGBA8, gl.COLOR_ATTACHMENT0, samples);
-      store(gl.DEPTH_COMPONENT24, gl.DEPTH_ATTACHMENT, samples);
-      for (const [canvas, paint] of list) {
-        this.upload(paint);
-        gl.bindFramebuffer(gl.FRAMEBUFFER, smooth);
-        this.drawPanes(h, false);
-        gl.disable(gl.SCISSOR_TEST);
-        gl.bindFramebuffer(gl.READ_FRAMEBUFFER, smooth);
-        gl.bindFramebuffer(gl.DRAW_FRAMEBUFFER, plain);
-        gl.blitFramebuffer(0, 0, w, h, 0, 0, w, h, gl.COLOR_BUFFER_BIT, gl.NEAREST);
-        gl.bindFramebuffer(gl.FRAMEBUFFER, plain);
-        gl.readPixels(0, 0, w, h, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
-        const context = canvas.getContext("2d"), image = context.createImageData(w, h);
-        for (let row = 0; row < h; row++) image.data.set(bytes.subarray(4 * w * (h - 1 - row), 4 * w * (h - row)), 4 * w * row);
-        context.putImageData(image, 0, 0);
-        context.font = `${11.5 * dense}px system-ui, sans-serif`;
-        context.textAlign = "center";
-        context.fillStyle = "#5b6573";
-        for (const pane of this.panes) context.fillText(pane.title, (pane.x + pane.width / 2) * dense, (pane.y + 12) * dense);
-        context.font = `bold ${13 * dense}px system-ui, sans-serif`;
-        [context.strokeStyle, context.fillStyle, context.lineWidth] = ["#000", "#fff", 3 * dense];
-        for (const pane of this.panes) for (const [part, x, y] of this.marksOf(pane)) {
-          const at = [String(part), (pane.x + x) * dense, (pane.y + y + 5) * dense];
-          context.strokeText(...at);
-          context.fillText(...at);
-        }
-      }
-      gl.bindFramebuffer(gl.FRAMEBUFFER, null);
-      kept.forEach((one) => gl.deleteRenderbuffer(one));
-      [smooth, plain].forEach((one) => gl.deleteFramebuffer(one));
-    });
+    for (const pane of this.panes)
+      Object.assign(pane, { x: pane.column * paneWidth, y: pane.row * paneHeight, width: paneWidth, height: paneHeight });
+    this.dense = Math.min(2, window.devicePixelRatio || 1);
+    return Math.round(paneHeight * rows);
   }
 
   /** Directions of a pane on the page. The right hemisphere mirrors the left one, so that like places stay in view. */
@@ -332,12 +257,9 @@ class Viewer {
   }
 
   draw() {
-    if (this.paint && this.panes?.[0].width) this.drawPanes(this.canvas.height, true);
-  }
-
-  /** All panes, in so many pixels of height; `words`: what stands around them too. */
-  drawPanes(height, words) {
+    if (!this.paint || !this.panes?.[0].width) return;
     const { gl, dense } = this;
+    const height = this.canvas.height;
     gl.clearColor(1, 1, 1, 1);
     gl.disable(gl.SCISSOR_TEST);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
@@ -347,11 +269,11 @@ class Viewer {
       const box = [pane.x * dense, height - (pane.y + pane.height) * dense, pane.width * dense, pane.height * dense];
       gl.viewport(...box);
       gl.scissor(...box);
-      this.drawPane(pane, dense, words);
+      this.drawPane(pane, dense);
     }
   }
 
-  drawPane(pane, dense, words) {
+  drawPane(pane, dense) {
     const gl = this.gl, { half } = pane, camera = this.camera(pane), size = this.magnification(pane);
     const reach = 1.1 * Math.hypot(...half.shapes[this.shape].half);
     const common = (at) => {
@@ -385,7 +307,6 @@ class Viewer {
       }
     }
     gl.bindVertexArray(null);
-    if (!words) return;
     const names = [["left", "right"], ["back", "front"], ["bottom", "top"]];
     const axis = camera.right.reduce((best, value, i) => (Math.abs(value) > Math.abs(camera.right[best]) ? i : best), 0);
     const ends = camera.right[axis] > 0 ? names[axis] : [...names[axis]].reverse();
